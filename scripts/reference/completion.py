@@ -29,7 +29,7 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
 """Values from the program's own tables, by command and option, or by the name of an argument."""
 
 NAMES: Final = {
-    "RUN": "runs", "OTHER": "runs", "--continue-from": "runs", "--resume": "runs",
+    "RUN": "runs", "--continue-from": "runs", "--resume": "runs",
     "--workers": "workers --enabled", "--worker": "workers --enabled",
     "--allow": "workers --enabled", "--deny": "workers --enabled", "tools add --allow": "",
     "trace list --worker": "workers", "workers show NAME": "workers", "workers test NAME": "workers",

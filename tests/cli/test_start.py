@@ -222,7 +222,6 @@ GONE = {
     "workers add --unset": "--set SETTING=",
     "tools add --only": "--set only=A,B",
     "tools add --read-only": "--set read_only=A,B",
-    "tools add --header": "--set headers='NAME: VALUE'",
     "tools add --trust": "--set trust=true",
     "tools add --no-trust": "--set trust=false",
     "tools add --local": "--set local=true",

@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from conductor_cli.run import tool_loop
-from tests.cli.stage import COMMAND, TWO, Stage
+from conductor_cli.tools import session as sessions
+from tests.cli.stage import COMMAND, SOURCE, TWO, Stage
 from tests.cli.terminals import terminal
 from tests.cli.test_start import loaded
-from tests.servers import Script, SeenStep, Speaker, Wire
+from tests.keys.bus import own_backend
+from tests.servers import Script, SeenStep, Speaker, Wire, loopback
+from tests.tools.test_tool_servers import until_open
 
 SERVER = Path(__file__).resolve().parents[1] / "tools" / "raw_server.py"
 
@@ -64,7 +70,17 @@ def test_tools_are_added_listed_and_removed(tools: Stage) -> None:
     assert tools.inside("tools", "list", "--json").json == []
 
 
-def test_servers_of_an_mcp_file_are_added_without_their_secrets(stage: Stage, tmp_path: Path) -> None:
+@pytest.fixture
+def keyring(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A keyring that works, with a file for each item in the directory `backend` of the desk."""
+    for name, value in {**own_backend("Kept"), "CONDUCTOR_LLM_KEYRING_SECONDS": "60"}.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("keyring")
+def test_servers_of_an_mcp_file_are_added_without_their_secrets(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     servers = {
         "git": {"command": "uvx", "args": ["mcp-server-git"],
                 "env": {"TOKEN": "s3cr3t", "HOME_DIR": "${env:HOME_DIR}"}},
@@ -81,9 +97,102 @@ def test_servers_of_an_mcp_file_are_added_without_their_secrets(stage: Stage, tm
     assert rows["git"]["env"] == ["TOKEN", "HOME_DIR"]
     assert "Bearer $WEB_TOKEN" in stage.own.read_text()
     assert not {"s3cr3t", "k3y"} & set(re.findall(r"\w+", stage.own.read_text() + done.err))
+    # The header's secret is in the keyring, and goes with the server.
+    assert "k3y" in (stage.home / "backend/tool:web").read_text()
     stage.ok("tools", "rm", "git", "web")
-    told = ("TOKEN: export TOKEN=", "the header X-Key: put its value into a variable")
+    assert not (stage.home / "backend/tool:web").exists()
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.null.Keyring")
+    told = ("TOKEN: export TOKEN=", "web is not added, because it has a secret and no working keyring found")
     stage.ok("tools", "import", tmp_path / "code.json", told=told)
+    assert "k3y" not in stage.own.read_text()
+
+
+@pytest.fixture
+def web(stage: Stage, keyring: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The tools `web`, whose server asks for a login; the file says what it does. The browser goes where it is sent."""
+    browser = stage.home / "browser.py"
+    browser.write_text("import sys, urllib.request\nurllib.request.urlopen(sys.argv[1]).read()\n")
+    monkeypatch.setenv("BROWSER", f"{sys.executable} {browser} %s")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    book = stage.home / "book.json"
+    book.write_text("{}")
+    command = (sys.executable, SERVER.with_name("login_server.py"), str(port), book)
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            until_open(port)
+            stage.ok("tools", "add", "web", f"http://127.0.0.1:{port}/mcp")
+            yield book
+        finally:
+            process.kill()
+
+
+def at_terminal(stage: Stage, *words: str) -> str:
+    path = f"{os.environ['PYTHONPATH']}{os.pathsep}{SOURCE}"
+    with terminal(stage, *words, size=(400, 24), command=COMMAND, PYTHONPATH=path) as screen:
+        screen.end()
+        return screen.raw
+
+
+def test_a_login_goes_on_in_the_browser_and_lasts(web: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is registered, made with PKCE and kept in the keyring; tokens that end are renewed without anybody."""
+    log = web.with_suffix(".log")
+    stage.ends(1, "tools", "test", "web", told="a login needs a terminal and a browser: conductor tools test web")
+    for rules, told in (
+        ({"state": "another"}, "State parameter mismatch"),
+        ({"refuse": True}, "the login was refused: access_denied"),
+        ({}, "web offers 1 tool"),
+    ):
+        web.write_text(json.dumps(rules))
+        assert told in at_terminal(stage, "tools", "test", "web")
+    assert log.read_text().split() == [*["register", "authorize"] * 3, "exchange"]
+    log.unlink()
+    stage.ok("tools", "test", "web")
+    assert not log.exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(sessions, "EARLY", 1e6)  # as if they had ended
+        assert "web offers 1 tool" in stage.ok("tools", "test", "web").out
+    assert log.read_text().split() == ["refresh"]
+    stage.models["alpha"] = calls("hello")
+    assert stage.ok("ask", "?", "--tools", "web", "--allow-tools", "web").out == "the tool says: hello\n"
+    # Nothing of it is in a file of settings or of a trace.
+    secret = json.loads(json.loads("".join(
+        path.read_text() for path in sorted((stage.home / "backend").glob("tool:web*"))
+    ))["key"])["login"]["tokens"]["access_token"]  # fmt: skip
+    files = [path for path in stage.home.rglob("*") if path.is_file() and path.parent.name != "backend"]
+    assert not any(secret[:40].encode() in path.read_bytes() for path in files)
+    web.write_text('{"revoked": true}')
+    done = stage.ok("ask", "?", "--tools", "web")
+    assert "the tools of web cannot be used: it asks for a login: conductor tools test web" in done.err
+    stage.ok("keys", "rm", "tool:web")
+    assert list((stage.home / "backend").iterdir()) == []
+
+
+@pytest.mark.usefixtures("keyring")
+def test_the_secret_of_a_header_is_kept_in_the_keyring(stage: Stage) -> None:
+    """One that stands in a file works too, and doctor names it. No address but its own gets a stored one."""
+    seen = list[str]()
+
+    async def serve(request: SeenStep, wire: Wire) -> None:
+        seen.append(request.headers.get("x-key", ""))
+        await wire.json({"error": "no"}, 401)
+
+    with loopback(serve) as first, loopback(serve) as second:
+        stage.ok("tools", "add", "web", f"{first.url}/mcp", "--header", "X-Key: s3cr3t", "--header", "X-Team: blue")
+        stage.ends(1, "tools", "test", "web", told="a login needs a terminal")
+        stage.inside("tools", "add", "web", "--header", "X-Key", given="an0ther\n")
+        stage.ends(1, "tools", "test", "web")
+        stage.ok("tools", "add", "web", f"{second.url}/mcp")
+        stage.ends(1, "tools", "test", "web")
+        assert list(dict.fromkeys(seen)) == ["s3cr3t", "an0ther", ""]
+        assert 'X-Team = "blue"' in stage.own.read_text()
+        assert "s3cr3t" not in stage.own.read_text() + stage.ok("tools", "list", "--json").out
+        with stage.config.open("a") as file:
+            file.write(f'[tools.old]\nurl = "{first.url}"\nheaders = {{ Authorization = "Bearer pl41n" }}\n')
+        assert "it refuses the header Authorization (HTTP 401)" in stage.ends(1, "tools", "test", "old").out
+    assert "pl41n" not in stage.ok("tools", "list", "--json").out
+    found = [row for row in stage.inside("doctor", "--offline", "--json").json["checks"] if row["name"] == "tools old"]
+    assert "the secret of the header Authorization stands in" in found[0]["found"]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"mcpServers": []}', '{"mcpServers": {"x": {}}}', '{"other": {}}'])
@@ -97,10 +206,7 @@ def test_what_is_no_mcp_file_is_refused(stage: Stage, tmp_path: Path, text: str)
     [
         (("tools", "add", "x"), "need a command or a url"),
         (("tools", "add", "x", "ftp://example.com"), "is not an address of http or https"),
-        (
-            ("tools", "add", "x", "http://example.com/mcp", "--set", "headers=Authorization: Bearer abc"),
-            "secrets do not belong",
-        ),
+        (("tools", "add", "x", "--header", "A: b", "--", "true"), "a header has a name and a value"),
         (("tools", "add", "x", "https://me:pw@example.com/mcp"), "a password does not belong in a file"),
         (("tools", "add", "x", "--env", "A-B", "--", "true"), "is not the name of a variable"),
         (("tools", "add", "x", "--set", "seconds=0", "--", "true"), "expected a number above 0"),

@@ -224,6 +224,15 @@ def spending(settings: Settings) -> Iterator[CheckResult]:
             yield CheckResult(name="spending", state="warning", text=lost, hint=hint)
 
 
+def plain_secrets(settings: Settings) -> Iterator[CheckResult]:
+    """Which headers of tool servers have their secret in a file; silent where none has."""
+    for item in settings.tool_servers:
+        for header in item.table.plain_secrets:
+            hint = f"remove it there, then store it in the keyring: conductor tools add {item.name} --header {header}"
+            found = f"the secret of the header {header} stands in {item.source}"
+            yield CheckResult(name=f"tools {item.name}", state="warning", text=found, hint=hint)
+
+
 _SECRET_NAME: Final = re.compile(r"key(?!ring)|secret|token|passw|credential|auth", re.IGNORECASE)
 """In the name of a variable: its value may be a key."""
 
@@ -283,7 +292,7 @@ TIMEOUT: Final = 20.0
 """Seconds that a check of this machine may take, on top of what its keyring may: a network disk can hang."""
 
 CHECKS: Final[tuple[MachineCheck, ...]] = (
-    versions, llama_build, memory, keyring, directories, spending,
+    versions, llama_build, memory, keyring, plain_secrets, directories, spending,
 )  # fmt: skip
 
 MODEL_CHECKS: Final[tuple[MachineCheck, ...]] = (model_store, planner)

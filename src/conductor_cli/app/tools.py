@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from conductor_cli.app.check_results import CheckResult
+from conductor_cli.app.keys import open_key_store
 from conductor_cli.app.worker_selection import party_server
 from conductor_cli.app.workers import check_changeable
 from conductor_cli.config import ConfiguredTools, Settings
 from conductor_cli.config.files import own_section
-from conductor_cli.config.tables import VARIABLE, update_tool_server
+from conductor_cli.config.tables import VARIABLE, is_plain_secret, update_tool_server
 from conductor_cli.core.bounded_parsing import parse_json
 from conductor_cli.core.errors import ConfigError, KeyMissing, UsageError
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool
-from conductor_cli.core.redact import secrets_in
+from conductor_cli.core.redact import REDACTED, secrets_in
 from conductor_cli.core.serialization import dump
-from conductor_cli.core.tools import RunTools, ToolBox
+from conductor_cli.core.tools import RunTools, ToolBox, tool_party
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.base import Model
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.state.interfaces import AttachmentStore
-from conductor_cli.tools.servers import ALL, ToolServer
+from conductor_cli.tools.servers import ALL, ASKS_FOR_LOGIN, Login, ToolServer
 
 TOOLS_SETTING: Final = "conductor.tools"
 ALLOW_SETTING: Final = "conductor.allow_tools"
@@ -94,7 +97,7 @@ def open_tools(settings: Settings, pool: Pool, attachments: AttachmentStore | No
         return None
     require_mcp()
     servers = {
-        item.name: server_of(item, settings.environ, allowed.get(item.name, ()))
+        item.name: server_of(item, settings, allowed.get(item.name, ()))
         for item in settings.tool_servers
         if item.name in wanted
     }
@@ -113,12 +116,12 @@ def require_mcp() -> None:
         raise ConfigError("tools need the MCP library", hint="pip install 'conductor-llm[tools]'")
 
 
-def server_of(item: ConfiguredTools, environ: Mapping[str, str], allow: Iterable[str] = ()) -> ToolServer:
-    """A server with the values of its variables, and `allow` as tools that need no approval. Raises `KeyMissing`."""
+def server_of(item: ConfiguredTools, settings: Settings, allow: Iterable[str] = ()) -> ToolServer:
+    """A server with its secrets, and `allow` as tools that need no approval. Raises `KeyMissing`."""
     table = item.table
 
     def value_of(name: str) -> str:
-        value = environ.get(name, "")
+        value = settings.environ.get(name, "")
         if not value:
             raise KeyMissing(f"the tools {item.name} need the variable {name}, which is not set")
         return value
@@ -130,12 +133,48 @@ def server_of(item: ConfiguredTools, environ: Mapping[str, str], allow: Iterable
         KNOWN_SECRETS.add(*parts.values())
         headers[name] = VARIABLE.sub(lambda found, parts=parts: parts[found[1]], text)  # type: ignore[misc]
     env = {name: value_of(name) for name in table.env}
+    login = None
+    if table.url:
+        kept = stored_secrets(settings, item.name, table.url)
+        headers = {**kept.get("headers", {}), **headers}
+        if not any(name.lower() == "authorization" for name in headers):
+            name, url = item.name, table.url
+            login = Login(
+                kept=kept.get("login", {}),
+                load=lambda: stored_secrets(settings, name, url).get("login", {}),
+                keep=lambda kept: store_secrets(
+                    settings, name, url, {"login": kept}, plaintext=_in_file(settings, name, url)
+                ),
+            )
     KNOWN_SECRETS.add(*secrets_in(headers), *secrets_in(env))
     return ToolServer(
         name=item.name, command=table.command, url=table.url, about=table.about,
         env=env, headers=headers, seconds=table.seconds, only=table.only,
-        read_only=table.read_only, trust=table.trust, allow=(*table.allow, *allow), local=table.local,
+        read_only=table.read_only, trust=table.trust, allow=(*table.allow, *allow), local=table.local, login=login,
     )  # fmt: skip
+
+
+def stored_secrets(settings: Settings, name: str, url: str) -> dict[str, Any]:
+    """The `headers` and the `login` that are stored for a server at this address. Raises `KeyMissing`."""
+    found: dict[str, Any] = json.loads(open_key_store(settings)(tool_party(name), url) or "{}")
+    tokens = found.get("login", {}).get("tokens", {})
+    KNOWN_SECRETS.add(*(tokens[key] for key in ("access_token", "refresh_token") if key in tokens))
+    return found
+
+
+def store_secrets(settings: Settings, name: str, url: str, parts: Mapping[str, Any], *, plaintext: bool) -> None:
+    """Store the `headers` or the `login` of a server beside what is stored for it. Raises `KeyMissing`."""
+    kept = {**stored_secrets(settings, name, url), **parts}
+    open_key_store(settings).set(tool_party(name), url, json.dumps(kept), plaintext=plaintext)
+
+
+def _in_file(settings: Settings, name: str, url: str) -> bool:
+    """Whether the user wants the secrets of a server in a file. Raises `KeyMissing` without that and a keyring."""
+    store = open_key_store(settings)
+    entry = store.entry(tool_party(name), url)
+    if entry is None:
+        store.check_keyring()
+    return entry is not None and entry.where == "file"
 
 
 def _allowed_tools(settings: Settings) -> dict[str, list[str]]:
@@ -173,8 +212,10 @@ class ToolsRow:
 
     def data(self) -> dict[str, Any]:
         """For `--json`."""
+        table = self.configured.table
+        headers = {name: REDACTED if name in table.plain_secrets else text for name, text in table.headers.items()}
         return {
-            "name": self.name, **dump(self.configured.table), "recipient": self.recipient,
+            "name": self.name, **dump(table), "headers": headers, "recipient": self.recipient,
             "forbidden": self.objection or None, "workers": list(self.workers), "source": self.configured.source,
         }  # fmt: skip
 
@@ -203,18 +244,37 @@ def find_tool_server(settings: Settings, name: str) -> ConfiguredTools:
     )
 
 
-def add_tool_server(settings: Settings, name: str, given: Mapping[str, Any]) -> bool:
-    """Add a server, or change one that was added. Returns whether it existed. Raises `UsageError` or `ConfigError`."""
+def add_tool_server(
+    settings: Settings, name: str, given: Mapping[str, Any], headers: Mapping[str, str], *, plaintext: bool = False
+) -> bool:
+    """Add a server, or change one that was added. Returns whether it existed.
+
+    A secret in `headers` is stored for its address in the keyring, or as `plaintext` beside the list of keys. Raises
+    `UsageError`, `ConfigError` or `KeyMissing`.
+    """
     check_changeable(settings, "tools", name)
     before = own_section(settings.paths, "tools").get(name, {})
     changes = {key: value for key, value in given.items() if value is not None}
     # A server is a program or an address: the new one replaces the other.
     if "command" in changes or "url" in changes:
         changes = {"command": None, "url": None, **changes}
+    url = changes.get("url") or before.get("url")
+    if (headers and not url) or not all(name and text for name, text in headers.items()):
+        hint = f"conductor tools add {name} https://example.com/mcp --header 'Authorization: Bearer …'"
+        raise UsageError("a header has a name and a value, and goes to an address", hint=hint)
+    secret = {key: text for key, text in headers.items() if is_plain_secret(key, text)}
+    KNOWN_SECRETS.add(*secrets_in(secret))
+    if headers:
+        listed = {**before.get("headers", {}), **headers}
+        changes["headers"] = {key: text for key, text in listed.items() if key not in secret} or None
+    plaintext = plaintext or (bool(secret) and _in_file(settings, name, url))
     try:
         update_tool_server(settings.paths, name, changes)
     except ConfigError as error:
         raise UsageError(error.message, hint=error.hint) from None
+    if secret or plaintext:
+        known = stored_secrets(settings, name, url).get("headers", {})
+        store_secrets(settings, name, url, {"headers": known | secret}, plaintext=plaintext)
     return bool(before)
 
 
@@ -225,8 +285,7 @@ _REFERENCE: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-[^}]*
 def read_mcp_file(text: str) -> dict[str, tuple[dict[str, Any], list[str]]]:
     """Return the servers in an `mcp.json` of Claude, Cursor or VS Code: a table for each, and what is not taken.
 
-    A variable keeps its name; a value that stands in the file is not copied, since it may be a secret. Raises
-    `UsageError`.
+    A variable keeps its name. The value of one that stands in the file is not copied. Raises `UsageError`.
     """
     try:
         data = parse_json(text)
@@ -242,9 +301,7 @@ def _read_mcp_server(entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[str
     if "url" in entry:
         table["url"] = str(entry["url"])
         headers = {str(name): _REFERENCE.sub(r"$\1", str(value)) for name, value in entry.get("headers", {}).items()}
-        taken = {name: value for name, value in headers.items() if "$" in value}
-        missing += [f"the header {name}: put its value into a variable" for name in headers if name not in taken]
-        table |= {"headers": taken} if taken else {}
+        table |= {"headers": headers} if headers else {}
     else:
         table["command"] = [str(entry["command"]), *map(str, entry.get("args", ()))]
         given = {str(name): str(value) for name, value in entry.get("env", {}).items()}
@@ -254,20 +311,39 @@ def _read_mcp_server(entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[str
     return table, missing
 
 
-def try_tool_servers(settings: Settings, names: Sequence[str]) -> list[CheckResult]:
-    """Start these servers, all of them if none is named, and ask each for its tools; nothing is called."""
+Visit = tuple[str, Callable[[str], Awaitable[Mapping[str, str]]]]
+"""Where a browser comes back to after a login, and what sends it away and returns the query with which it came back."""
+
+
+def try_tool_servers(
+    settings: Settings, names: Sequence[str], log_in: Callable[[str], AbstractAsyncContextManager[Visit]] | None
+) -> list[CheckResult]:
+    """Start these servers, all of them if none is named, and ask each for its tools; nothing is called.
+
+    `log_in` has the user log in at the server of a name. Raises `KeyMissing` where a login could not be kept.
+    """
     import asyncio  # what reads the settings needs no event loop
 
     require_mcp()
     items = [find_tool_server(settings, name) for name in names] or list(settings.tool_servers)
 
     async def try_all() -> list[CheckResult]:
-        return list(await asyncio.gather(*(_try(item, settings) for item in items)))
+        one_at_a_time = asyncio.Lock()
+
+        async def try_one(item: ConfiguredTools) -> CheckResult:
+            found = await _try(item, settings)
+            if log_in is None or not found.text.startswith(ASKS_FOR_LOGIN):
+                return found
+            _in_file(settings, item.name, item.table.url)
+            async with one_at_a_time, log_in(item.name) as visit:
+                return await _try(item, settings, visit)
+
+        return list(await asyncio.gather(*map(try_one, items)))
 
     return asyncio.run(try_all())
 
 
-async def _try(item: ConfiguredTools, settings: Settings) -> CheckResult:
+async def _try(item: ConfiguredTools, settings: Settings, visit: Visit | None = None) -> CheckResult:
     import asyncio
 
     from conductor_cli.tools.session import McpToolBox
@@ -276,7 +352,10 @@ async def _try(item: ConfiguredTools, settings: Settings) -> CheckResult:
     began = loop.time()
     offered, notices, problem = list[dict[str, Any]](), tuple[str, ...](), ""
     try:
-        box = McpToolBox({item.name: server_of(item, settings.environ)}, KNOWN_SECRETS.redact)
+        server = server_of(item, settings)
+        if server.login is not None and visit is not None:
+            server.login.redirect, server.login.visit = visit
+        box = McpToolBox({item.name: server}, KNOWN_SECRETS.redact)
     except KeyMissing as error:
         problem = error.message
     else:
@@ -289,9 +368,11 @@ async def _try(item: ConfiguredTools, settings: Settings) -> CheckResult:
             notices, problem = box.take_notices(), box.problem_with(item.name)
         finally:
             await box.close()
+    hint = f"start it, or change it: conductor tools add {item.name} {'URL' if item.table.url else '-- COMMAND'}"
+    if problem.startswith(ASKS_FOR_LOGIN) or visit is not None:
+        hint = f"a login needs a terminal and a browser: conductor tools test {item.name}"
     return CheckResult(
-        name=item.name, state="failed" if problem else "ok", text=problem, code=1 if problem else 0,
-        hint=f"start it, or change it: conductor tools add {item.name} {'URL' if item.table.url else '-- COMMAND'}",
+        name=item.name, state="failed" if problem else "ok", text=problem, code=1 if problem else 0, hint=hint,
         seconds=loop.time() - began,
         data={"problem": problem or None, "notices": [] if problem else list(notices), "tools": offered},
     )  # fmt: skip

@@ -107,7 +107,7 @@ _OPTIONS: Final[Mapping[str, tuple[str, str]]] = {
             ("--thinking-budget", "thinking_budget", "N"), ("--seconds", "seconds", "S"), ("--tag", "tags", "A,B"),
             ("--network", "network", "true"), ("--no-network", "network", "false"), ("--price", "price", "IN,OUT"),
             ("--no-sandbox", "sandbox", "false"), ("--accepts", "accepts", "A,B"), ("--unset", "SETTING", ""),
-            ("--only", "only", "A,B"), ("--read-only", "read_only", "A,B"), ("--header", "headers", "'NAME: VALUE'"),
+            ("--only", "only", "A,B"), ("--read-only", "read_only", "A,B"),
             ("--trust", "trust", "true"), ("--no-trust", "trust", "false"), ("--local", "local", "true"),
             ("--no-local", "local", "false"), ("--group", "group", "N"), ("--rate", "rate", "R"),
             ("--plan-tokens", "max_plan_tokens", "N"), ("--offer", "max_workers", "N"),

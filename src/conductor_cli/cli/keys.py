@@ -40,9 +40,7 @@ def set_key_command(
         str | None,
         typer.Option("--base-url", metavar="URL", help="Use the key for this address instead of the provider's own."),
     ] = None,
-    insecure_storage: Annotated[
-        bool, typer.Option("--insecure-storage", help="Store it in a file that is not encrypted.")
-    ] = False,
+    insecure_storage: opt.InsecureStorage = False,
 ) -> None:
     """Store a provider's key in the system's keyring. The key is asked for, or read from stdin."""
     if context.args:
@@ -58,20 +56,7 @@ def set_key_command(
     # A key that was typed and then cannot be stored would have to be looked up and typed again.
     if not insecure_storage and sys.stdin.isatty():
         store.check_keyring()
-    if not sys.stdin.isatty():
-        text = sys.stdin.buffer.read(64 * MAX_KEY).decode("utf-8-sig", errors="replace")
-    else:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", GetPassWarning)
-            try:
-                text = getpass(f"key of {name} (not shown): ")
-            except GetPassWarning:
-                hint = f'printf %s "$KEY" | conductor keys set {name}'
-                raise UsageError("this terminal would show the key", hint=hint) from None
-            except EOFError:
-                text = ""
-    KNOWN_SECRETS.add(*text.split())  # even when it is refused, no message may repeat it
-    key = checked_key(text)
+    key = checked_key(read_secret(f"key of {name}", f"conductor keys set {name}"))
     store.set(name, url, key, plaintext=insecure_storage)
     place = f"{store.path}, which is not encrypted" if insecure_storage else "the keyring"
     test = "conductor state check" if name == POSTGRESQL else f"conductor keys test {name}"
@@ -79,6 +64,24 @@ def set_key_command(
     if len(key) < SHORTEST:
         print_notice(f"a key of fewer than {SHORTEST} characters cannot be hidden in output and traces")
     _print_set_variables(name)
+
+
+def read_secret(what: str, command: str) -> str:
+    """What is typed without being shown, or the text of stdin. Raises `UsageError`."""
+    if not sys.stdin.isatty():
+        text = sys.stdin.buffer.read(64 * MAX_KEY).decode("utf-8-sig", errors="replace")
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", GetPassWarning)
+            try:
+                text = getpass(f"{what} (not shown): ")
+            except GetPassWarning:
+                hint = f'printf %s "$KEY" | {command}'
+                raise UsageError("this terminal would show the key", hint=hint) from None
+            except EOFError:
+                text = ""
+    KNOWN_SECRETS.add(*text.split())  # even when it is refused, no message may repeat it
+    return text
 
 
 def _database_address(context: typer.Context) -> str:
@@ -123,8 +126,9 @@ def list_keys_command(context: typer.Context, json: opt.Json = False) -> None:
 @app.command("rm")
 def remove_key_command(provider: Provider) -> None:
     """Remove a stored key."""
-    name = known_provider(provider)
-    entry, fault = KeyStore(app_paths(os.environ).data, os.environ).remove(name)
+    store = KeyStore(app_paths(os.environ).data, os.environ)
+    name = provider if provider in store.entries() else known_provider(provider)  # a server of tools is no provider
+    entry, fault = store.remove(name)
     print_line(f"removed the key of {name} from the {entry.where if fault is None else 'list of stored keys'}")
     if fault is not None:
         print_notice(f"{fault.message}: the key may still be in the keyring")

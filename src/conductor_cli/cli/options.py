@@ -118,6 +118,9 @@ SetOptions = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Another setting; KEY= removes it; may be repeated."),
 ]
+InsecureStorage = Annotated[
+    bool, typer.Option("--insecure-storage", help="Store the secret in a file that is not encrypted.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

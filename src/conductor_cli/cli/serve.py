@@ -20,6 +20,7 @@ import typer
 from conductor_cli import __version__
 from conductor_cli.app.conductor_factory import find_lost_calls
 from conductor_cli.cli import options as opt
+from conductor_cli.cli.browser import open_browser
 from conductor_cli.cli.output import print_json, print_line, print_notice, print_table, print_text
 from conductor_cli.config import Settings, app_paths
 from conductor_cli.config.tables import find_pool
@@ -158,6 +159,7 @@ def serve_command(
             help="The port to listen at; 0 for a free one. Without it 8080, or a free one if that is taken.",
         ),
     ] = None,
+    open_: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,
 ) -> None:
     """Serve the workers as one model to other programs: the APIs of OpenAI and Anthropic over HTTP.
 
@@ -182,6 +184,8 @@ def serve_command(
         print_line(f"  the page, to ask and to look at runs: {url}/")
         print_line(f"  curl {url}/v1/models lists the models; Ctrl-C ends the server")
     sys.stdout.flush()  # a program that started this one waits for the address
+    if open_ and not open_browser(f"{url}/"):
+        print_notice(f"no browser was found: open {url}/ yourself")
     raise typer.Exit(HttpServer(lambda: make_registry(server), access, opened).run())
 
 

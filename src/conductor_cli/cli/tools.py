@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
 from conductor_cli.app import tools
 from conductor_cli.app.workers import remove_tables
 from conductor_cli.cli import options as opt
+from conductor_cli.cli.browser import one_visit, open_browser
+from conductor_cli.cli.keys import read_secret
 from conductor_cli.cli.output import print_json, print_notice, print_table, print_text
 from conductor_cli.cli.session import read_text_file
+from conductor_cli.cli.terminal_input import can_ask
 from conductor_cli.config import app_paths
-from conductor_cli.core.errors import UsageError
+from conductor_cli.core.errors import KeyMissing, UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_count, format_duration
 from conductor_cli.core.terminal_text import Column, one_line
+from conductor_cli.core.tools import tool_party
+from conductor_cli.keys.key_store import KeyStore
 
 app = typer.Typer(help="Add and test tools that workers may call (MCP).", no_args_is_help=True)
 
@@ -54,13 +63,19 @@ def add_tools_command(
     allow: Annotated[
         str | None, typer.Option("--allow", metavar="A,B", help="Call these tools without asking; '*' for all.")
     ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", metavar="'NAME: VALUE'", help="Send this; a secret is kept in the keyring."),
+    ] = None,
+    insecure_storage: opt.InsecureStorage = False,
     more: opt.SetOptions = None,
 ) -> None:
     """Add a server of tools, or change one that was added: conductor tools add NAME -- COMMAND…, or … NAME URL.
 
-    --set takes its other settings: only=A,B to offer only these of its tools; read_only=A,B for tools that change
-    nothing, '*' for all; trust=false not to trust the server's read-only hints; local=true to treat it as local in
-    policies; seconds=S for the longest call; 'headers=NAME: VALUE', with $VARIABLE for a secret.
+    The secret of a --header without a value is asked for, or read from stdin; $VARIABLE in a value is read at each
+    start. --set takes the other settings: only=A,B to offer only these of its tools; read_only=A,B for tools that
+    change nothing, '*' for all; trust=false not to trust the server's read-only hints; local=true to treat it as local
+    in policies; seconds=S for the longest call.
     """
     given: dict[str, Any] = {"about": about, "env": env or None, "allow": opt.split_names(allow)}
     if server and opt.is_address(server[0]):
@@ -71,17 +86,12 @@ def add_tools_command(
         raise UsageError(f"{server[0]!r:.80} is not an address of http or https", hint="a command goes after --")
     elif server:
         given["command"] = list(server)
+    given |= opt.parse_assignments(more, lists=("only", "read_only"))
     headers = {}
-    for text in more or ():
-        given |= opt.parse_assignments([text], lists=("only", "read_only"))
-        if isinstance(found := given.get("headers"), str):
-            key, _, value = (part.strip() for part in found.partition(":"))
-            if not key or not value:
-                hint = "--set 'headers=Authorization: Bearer $MY_TOKEN'"
-                raise UsageError("a header needs a name and a value", hint=hint)
-            headers[key] = value
-            given["headers"] = headers
-    existed = tools.add_tool_server(opt.stored_settings(context), name, given)
+    for text in header or ():
+        key, _, value = (part.strip() for part in text.partition(":"))
+        headers[key] = value or read_secret(f"value of {key}", f"conductor tools add {name} --header {key}").strip()
+    existed = tools.add_tool_server(opt.stored_settings(context), name, given, headers, plaintext=insecure_storage)
     print_text(f"{'changed' if existed else 'added'} {name}; see what it offers: conductor tools test {name}")
 
 
@@ -96,7 +106,11 @@ def import_tools_command(
         if name in known:
             print_notice(f"{one_line(name)} is configured already, and stays as it is")
             continue
-        tools.add_tool_server(settings, name, given)
+        try:
+            tools.add_tool_server(settings, name, given, given.pop("headers", {}))
+        except KeyMissing as error:
+            print_notice(f"{name} is not added, because it has a secret and {error.message}: use a variable there")
+            continue
         print_text(f"added {name}")
         for each in missing:
             print_notice(f"{name}: not taken from the file: {one_line(each)}")
@@ -109,7 +123,10 @@ def remove_tools_command(
 ) -> None:
     """Remove servers of tools that were added and that no worker has."""
     remove_tables(app_paths(os.environ), "tools", names, lambda: opt.stored_settings(context))
+    store = KeyStore(app_paths(os.environ).data, os.environ)
     for name in names:
+        if tool_party(name) in store.entries():
+            store.remove(tool_party(name))
         print_text(f"removed {name}")
 
 
@@ -119,8 +136,11 @@ def try_tools_command(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Tools to test; default: all.")] = None,
     json: opt.Json = False,
 ) -> None:
-    """Start each server and list what it offers; nothing is called."""
-    results = tools.try_tool_servers(opt.stored_settings(context), names or ())
+    """Start each server and list what it offers; nothing is called. On a terminal, log in where a server asks for it.
+
+    The login goes on in the browser, and is kept in the keyring; conductor keys rm tool:NAME forgets it.
+    """
+    results = tools.try_tool_servers(opt.stored_settings(context), names or (), _log_in if can_ask() else None)
     if json:
         print_json([result.to_json() for result in results])
     for result in () if json else results:
@@ -141,3 +161,18 @@ def try_tools_command(
         if cells:
             print_table(("TOOL", "CALLED", "WHAT IT DOES"), cells)
     raise typer.Exit(max((result.code for result in results), default=0))
+
+
+@asynccontextmanager
+async def _log_in(name: str) -> AsyncIterator[tools.Visit]:
+    async with one_visit("/callback", f"<!doctype html><title>{name}</title>You may close this page.") as (here, done):
+
+        async def visit(address: str) -> Mapping[str, str]:
+            print_notice(f"{name} asks for a login, which goes on in the browser (Ctrl-C gives up):")
+            sys.stderr.write(f"{one_line(address)}\n")  # whole, so that it can be copied
+            if not open_browser(address):
+                port = urlsplit(here).port
+                print_notice(f"open it yourself; from another machine, first: ssh -L {port}:127.0.0.1:{port} HOST")
+            return await done
+
+        yield here, visit

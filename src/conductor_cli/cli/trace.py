@@ -101,6 +101,7 @@ def show_run_command(
         int | None, typer.Option("--step", metavar="N", help="Show the whole prompt and answer of one step.")
     ] = None,
     prompts: Annotated[bool, typer.Option("--prompts", help="Also show what each worker was sent.")] = False,
+    open_: Annotated[bool, typer.Option("--open", help="Show it in the browser; without one, print a file.")] = False,
     flow: opt.Flow = False,
     json: opt.Json = False,
 ) -> None:
@@ -114,6 +115,12 @@ def show_run_command(
         return
     live = store.is_running(found)
     trace = store.trace(found)
+    if open_:
+        from conductor_cli.cli.browser import show_page  # asyncio: the other commands stay quick
+
+        if file := show_page(found, export_run(trace, live=live)):
+            print_line(file)
+        return
     if step is not None:
         check_step_exists(trace, step)
     if json:

@@ -33,7 +33,7 @@ def tune_command(
         ),
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar=f"FILE{SUFFIX}", help="Where the router is written if it pays.")
+        Path, typer.Option("--out", "-o", metavar=f"FILE{SUFFIX}", help="Where the router is written if it pays.")
     ] = Path(f"tuned{SUFFIX}"),
     encoder: Annotated[
         str,

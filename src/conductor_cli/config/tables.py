@@ -18,6 +18,7 @@ from conductor_cli.core.chat import MediaKind
 from conductor_cli.core.errors import ConfigError, UsageError, suggest
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Card, Worker
+from conductor_cli.core.redact import secrets_in
 from conductor_cli.core.serialization import DecodeError, load
 from conductor_cli.core.usage import FREE, Price
 from conductor_cli.models.command.programs import PROGRAMS
@@ -320,14 +321,13 @@ def update_pool(paths: AppPaths, name: str, changes: Mapping[str, Any]) -> None:
 VARIABLE: Final = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 """A variable in the value of a header."""
 
-_SECRET_HEADER: Final = re.compile(r"(?i).*(auth|token|key|secret|password|cookie|credential)")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolTable:
     """What a table of a server holds; see `tools.servers.ToolServer`.
 
-    `env` are names of variables, and a header's value holds a variable as `$NAME`: no secret is in a file.
+    `env` are names of variables, and a header's value holds a variable as `$NAME`; a secret that stands there works
+    too, and `doctor` names it.
     """
 
     command: tuple[str, ...] = ()
@@ -341,6 +341,16 @@ class ToolTable:
     trust: bool = True
     allow: tuple[str, ...] = ()
     local: bool = False
+
+    @property
+    def plain_secrets(self) -> tuple[str, ...]:
+        """The headers whose secret stands in the file."""
+        return tuple(name for name, text in self.headers.items() if is_plain_secret(name, text))
+
+
+def is_plain_secret(header: str, text: str) -> bool:
+    """Whether the value of a header is a secret, and not a variable that holds one."""
+    return not VARIABLE.search(text) and bool(secrets_in({header: text}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,8 +396,4 @@ def _parse_server(table: Table) -> ConfiguredTools:
         if not KEY_VARIABLE.fullmatch(name):
             hint = "env names the variables that the program is given; their values stay where they are"
             raise table.error("env", f"env: {name!r:.60} is not the name of a variable", hint)
-    for name, value in found.headers.items():
-        if _SECRET_HEADER.match(name) and not VARIABLE.search(value):
-            hint = f'name a variable: headers = {{ {name} = "Bearer $MY_TOKEN" }}'
-            raise table.error("headers", f"headers: {name}: secrets do not belong in a file", hint)
     return ConfiguredTools(name=table.name, table=found, source=table.file_of(""))

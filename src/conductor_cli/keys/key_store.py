@@ -115,7 +115,7 @@ VARIABLE: Final = "CONDUCTOR_LLM_KEYRING_SECONDS"
 
 _HINT: Final = (
     f"unlock it (set {VARIABLE}=60 to wait longer for it), or install one: GNOME Keyring, KWallet, KeePassXC\n"
-    "set the provider's variable, such as OPENAI_API_KEY, or store the key in a file: keys set --insecure-storage"
+    "set the provider's variable, such as OPENAI_API_KEY, or store the key in a file: --insecure-storage"
 )
 _CHILD: Final = Path(__file__).with_name("keyring_process.py")
 
@@ -346,4 +346,5 @@ def _parse_item(entry: KeyEntry, text: object) -> StoredKey:
         KNOWN_SECRETS.add(key)
         return StoredKey(entry=replace(entry, base_url=base_url, since=since), key=key)
     message = f"the keyring does not hold the key of {entry.provider} any more"
-    return StoredKey(entry=entry, fault=KeyMissing(message, hint=f"conductor keys set {entry.provider}"))
+    hint = f"conductor keys {'set' if entry.provider in PROVIDERS else 'rm'} {entry.provider}"
+    return StoredKey(entry=entry, fault=KeyMissing(message, hint=hint))

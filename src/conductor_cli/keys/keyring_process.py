@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+ITEM: Final = 1200  # Characters of an item: Windows keeps 1280
 SERVICE: Final = "conductor-llm"  # What every item of ours in a keyring is filed under, beside the provider's name
 _NONE: Final = {"error": "no working keyring found", "absent": True}
 
@@ -38,13 +39,25 @@ def answer(data: bytes) -> list[dict[str, Any]]:
 
 
 def _run_order(backend: Any, order: str, name: str, text: str = "") -> str | None:  # noqa: ANN401 - a keyring, without types
-    """Return what is stored under `name`: before the order for `rm`, after it for `set`, which some keyrings ignore."""
-    password: str | None = backend.get_password(SERVICE, name) if order != "set" else None
+    """Return what is stored under `name`: before the order for `rm`, after it for `set`, which some keyrings ignore.
+
+    A text that is longer than an item may be is in several, the second of which is called `name.1`.
+    """
     if order == "set":
-        backend.set_password(SERVICE, name, text)
-        password = backend.get_password(SERVICE, name)
-        if password != text:
+        if len(backend.get_password(SERVICE, name) or "") == ITEM:
+            _run_order(backend, "rm", name)
+        text += " " * (len(text) % ITEM == 0)  # not every keyring keeps an empty item
+    parts = list[str]()
+    while not parts or len(parts[-1]) == ITEM:
+        item = f"{name}.{len(parts)}" if parts else name
+        if order == "set":
+            backend.set_password(SERVICE, item, text[len(parts) * ITEM :][:ITEM])
+        part = backend.get_password(SERVICE, item)
+        if order == "set" and part != text[len(parts) * ITEM :][:ITEM]:
             raise ValueError("it accepted an item and does not give it back")
-    if order == "rm" and password is not None:
-        backend.delete_password(SERVICE, name)
-    return password
+        if part is None:
+            break
+        if order == "rm":
+            backend.delete_password(SERVICE, item)
+        parts.append(part)
+    return "".join(parts) if parts else None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from conductor_cli.core.policy import UNKNOWN_PROVIDER, Party
@@ -12,6 +12,23 @@ from conductor_cli.core.tools import tool_party
 
 ALL: Final = "*"  # In a list of names of tools: every tool
 THIS_MACHINE: Final = "this machine"
+ASKS_FOR_LOGIN: Final = "it asks for a login: conductor tools test"
+"""How the reason begins why a server cannot be used that asks its user to log in."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Login:
+    """A login (OAuth) at a server: `kept` is what is stored of it, which `keep` stores and `load` reads again.
+
+    `visit` sends the user to an address and returns the query with which the browser came back to `redirect`. Without
+    it nobody is there who could log in.
+    """
+
+    keep: Callable[[Mapping[str, Any]], None]
+    load: Callable[[], dict[str, Any]]
+    kept: dict[str, Any] = field(repr=False)
+    redirect: str = "http://127.0.0.1/callback"
+    visit: Callable[[str], Awaitable[Mapping[str, str]]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +39,7 @@ class ToolServer:
     request to a url; the values of both may be secret. A call may take `seconds`. `only` are the tools that workers
     get, all of them if it is empty. `read_only` are tools that change nothing, whatever the server says; with `trust`
     its own word counts too. `allow` are tools that need no approval. `local` says that nothing leaves this machine: a
-    program may talk to anybody, so this is not known unless the user says it.
+    program may talk to anybody, so this is not known unless the user says it. `login` is for a url.
     """
 
     name: str
@@ -37,6 +54,7 @@ class ToolServer:
     trust: bool = True
     allow: tuple[str, ...] = ()
     local: bool = False
+    login: Login | None = field(default=None, repr=False, compare=False)
 
     @property
     def recipient(self) -> str:

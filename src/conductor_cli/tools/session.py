@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -18,21 +19,27 @@ from conductor_cli.core.tools import OfferedTool, ToolResult
 from conductor_cli.programs.schema_check import CheckStopped, find_fault
 from conductor_cli.tools.offered_tools import MAX_TOOLS, Keep, ListedTool, offer_tools, read_result
 from conductor_cli.tools.server_program import MAX_MESSAGE, ServerProgram, bounded_stream
-from conductor_cli.tools.servers import ToolServer
+from conductor_cli.tools.servers import ASKS_FOR_LOGIN, Login, ToolServer
 
 if TYPE_CHECKING:
     from httpx2 import Response
     from mcp import Client
     from mcp.client._transport import TransportStreams
+    from mcp.client.auth import OAuthClientProvider
     from mcp.types import CallToolResult
 
 
 START: Final = 30.0
 """Seconds for a server to start and to list its tools; one that is fetched first, as by npx, takes long."""
+LOGIN: Final = 300.0  # Seconds for a server to start where the user logs in meanwhile
 END: Final = 1.5  # Seconds for a server to end before it is left behind
 MAX_STARTS: Final = 3  # How often a server is started in one run
 MAX_PAGES: Final = 100
+EARLY: Final = 30.0  # Seconds before its end that a token is renewed
 CONNECTION_CLOSED: Final = -32000  # The code of the SDK's error for a connection that has ended
+
+_NEEDED_TO_RENEW: Final = {"issuer", "authorization_endpoint", "token_endpoint", "resource", "authorization_servers"}
+"""What is stored of a server's own words about logins."""
 
 _NOWHERE: Final = logging.NullHandler()
 """The SDK logs failures with tracebacks, which Python prints where no log is kept. We tell them ourselves."""
@@ -40,6 +47,71 @@ _NOWHERE: Final = logging.NullHandler()
 
 class ServerError(Exception):
     """A server of tools cannot be used. The text says why."""
+
+
+async def login_client(server: ToolServer, login: Login) -> OAuthClientProvider:
+    """Return what has the SDK log in at a server, and renew that: with what is kept of a login, or by a visit."""
+    from mcp.client.auth import OAuthClientProvider, TokenStorage
+    from mcp.shared.auth import (
+        AuthorizationCodeResult,
+        OAuthClientInformationFull,
+        OAuthClientMetadata,
+        OAuthMetadata,
+        OAuthToken,
+        ProtectedResourceMetadata,
+    )
+    from pydantic import AnyUrl
+
+    if login.kept.get("until", 0.0) < time.time() + EARLY:  # another process may have renewed it
+        login.kept = await asyncio.to_thread(login.load)
+    # A new login is a new registration too: the one that is kept names another port of this machine.
+    kept: dict[str, Any] = {} if login.visit else login.kept
+
+    class Kept(TokenStorage):
+        async def get_tokens(self) -> OAuthToken | None:
+            return OAuthToken.model_validate(kept["tokens"]) if kept else None
+
+        async def get_client_info(self) -> OAuthClientInformationFull | None:
+            return OAuthClientInformationFull.model_validate(kept["client"]) if kept else None
+
+        async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+            kept["client"] = client_info.model_dump(mode="json", exclude_none=True)
+
+        async def set_tokens(self, tokens: OAuthToken) -> None:
+            kept["tokens"] = tokens.model_dump(mode="json", exclude_none=True)
+            # Tokens of unknown life are renewed at each start, where that can be done.
+            lasts = tokens.expires_in if tokens.expires_in is not None else 0 if tokens.refresh_token else 1e9
+            kept["until"] = time.time() + lasts
+            # Without these the SDK could not renew the tokens in another process.
+            for name, found in (("server", here.oauth_metadata), ("resource", here.protected_resource_metadata)):
+                if found is not None:
+                    kept[name] = found.model_dump(mode="json", include=_NEEDED_TO_RENEW)
+            login.kept = kept
+            await asyncio.to_thread(login.keep, kept)
+
+    query: Mapping[str, str] = {}
+
+    async def visit(address: str) -> None:
+        nonlocal query
+        if login.visit is None:
+            raise ServerError(f"{ASKS_FOR_LOGIN} {server.name}")
+        query = await login.visit(address)
+        if "error" in query:
+            raise ServerError(f"the login was refused: {one_line(query['error']):.100}")
+
+    async def code() -> AuthorizationCodeResult:
+        return AuthorizationCodeResult(code=query.get("code", ""), state=query.get("state"), iss=query.get("iss"))
+
+    metadata = OAuthClientMetadata(client_name="conductor", redirect_uris=[AnyUrl(login.redirect)])
+    provider = OAuthClientProvider(server.url, metadata, Kept(), visit, code)
+    here = provider.context
+    if kept:
+        here.token_expiry_time = max(kept["until"] - EARLY, 1.0)
+    if "server" in kept:
+        here.oauth_metadata = OAuthMetadata.model_validate(kept["server"])
+    if "resource" in kept:
+        here.protected_resource_metadata = ProtectedResourceMetadata.model_validate(kept["resource"])
+    return provider
 
 
 class ServerSession:
@@ -70,12 +142,13 @@ class ServerSession:
         """Connect, and read the list of tools. Raises `ServerError`."""
         ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._serve(ready), name=f"tools {self.server.name}")
+        seconds = LOGIN if self.server.login is not None and self.server.login.visit is not None else START
         try:
-            async with asyncio.timeout(START):
+            async with asyncio.timeout(seconds):
                 self._client = await ready
                 await self._list()
         except TimeoutError:
-            why = self._problem() or f"no answer within {format_duration(START)}"
+            why = self._problem() or f"no answer within {format_duration(seconds)}"
             await self.close()
             raise ServerError(why) from None
         except BaseException:
@@ -119,7 +192,9 @@ class ServerSession:
 
         # Compressed replies could be far larger than what is counted.
         headers = {**self.server.headers, "Accept-Encoding": "identity"}
-        async with create_mcp_http_client(headers=headers) as http:
+        login = self.server.login
+        auth = await login_client(self.server, login) if login and (login.kept or login.visit) else None
+        async with create_mcp_http_client(headers=headers, auth=auth) as http:
             http.event_hooks = {"response": [self._bound_response]}
             async with streamable_http_client(
                 self.server.url, http_client=http, max_sse_event_size=MAX_MESSAGE
@@ -199,8 +274,14 @@ class ServerSession:
         return (self._program.problem if self._program is not None else "") or self._broken
 
     async def _bound_response(self, response: Response) -> None:
-        """Have a reply end the connection that is longer than a message may be."""
+        """Have a reply end the connection that is longer than a message may be, or that asks for a login."""
         from httpx2 import AsyncByteStream
+
+        login = self.server.login
+        if response.status_code == 401 and login is None:
+            self._break("it refuses the header Authorization (HTTP 401)")
+        elif response.status_code == 401 and login is not None and not (login.kept or login.visit):
+            self._break(f"{ASKS_FOR_LOGIN} {self.server.name}")
 
         # A stream of events is bounded by the SDK, event by event.
         if isinstance(response.stream, AsyncByteStream) and response.headers.get("content-type", "").startswith(

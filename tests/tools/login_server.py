@@ -1,0 +1,124 @@
+"""A server of tools that asks for a login, with the SDK's own authorization server: `python login_server.py PORT FILE`.
+
+`FILE` has what it does, as JSON, read anew at each request: `refuse` (the user says no), `state` (what comes back in
+place of the state), `revoked` (no token is known any more).
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from mcp.server.auth.provider import (
+    AccessToken,
+    AuthorizationCode,
+    AuthorizationParams,
+    OAuthAuthorizationServerProvider,
+    RefreshToken,
+    construct_redirect_uri,
+)
+from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
+from mcp.server.mcpserver import MCPServer
+from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+from pydantic import AnyHttpUrl
+
+PORT, BOOK = int(sys.argv[1]), Path(sys.argv[2])
+URL = f"http://127.0.0.1:{PORT}"
+
+
+class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
+    """Knows its clients, codes and tokens, and notes in `BOOK` with the suffix `.log` what was asked for."""
+
+    def __init__(self) -> None:
+        self.clients: dict[str, OAuthClientInformationFull] = {}
+        self.codes: dict[str, AuthorizationCode] = {}
+        self.tokens: dict[str, AccessToken] = {}
+        self.refreshes: dict[str, RefreshToken] = {}
+
+    @property
+    def rules(self) -> dict[str, Any]:
+        rules: dict[str, Any] = json.loads(BOOK.read_text())
+        return rules
+
+    def note(self, what: str) -> None:
+        with BOOK.with_suffix(".log").open("a") as log:
+            log.write(f"{what}\n")
+
+    async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
+        return self.clients.get(client_id)
+
+    async def register_client(self, client_info: OAuthClientInformationFull) -> None:
+        self.note("register")
+        self.clients[client_info.client_id] = client_info
+
+    async def authorize(self, client: OAuthClientInformationFull, params: AuthorizationParams) -> str:
+        self.note("authorize" if params.code_challenge else "authorize without PKCE")
+        state = self.rules.get("state", params.state)
+        if self.rules.get("refuse"):
+            return construct_redirect_uri(str(params.redirect_uri), error="access_denied", state=state)
+        code = secrets.token_urlsafe(24)
+        self.codes[code] = AuthorizationCode(
+            code=code, scopes=[], expires_at=time.time() + 60, client_id=client.client_id,
+            code_challenge=params.code_challenge, redirect_uri=params.redirect_uri,
+            redirect_uri_provided_explicitly=params.redirect_uri_provided_explicitly, resource=params.resource,
+        )  # fmt: skip
+        return construct_redirect_uri(str(params.redirect_uri), code=code, state=state)
+
+    def issue(self, client_id: str, resource: str | None) -> OAuthToken:
+        # Longer than one item of a keyring may be.
+        access, refresh = secrets.token_urlsafe(1200), secrets.token_urlsafe(24)
+        self.tokens[access] = AccessToken(token=access, client_id=client_id, scopes=[], resource=resource)
+        self.refreshes[refresh] = RefreshToken(token=refresh, client_id=client_id, scopes=[], resource=resource)
+        return OAuthToken(access_token=access, refresh_token=refresh, expires_in=3600)
+
+    async def load_authorization_code(
+        self, client: OAuthClientInformationFull, authorization_code: str
+    ) -> AuthorizationCode | None:
+        return self.codes.get(authorization_code)
+
+    async def exchange_authorization_code(
+        self, client: OAuthClientInformationFull, authorization_code: AuthorizationCode
+    ) -> OAuthToken:
+        self.note("exchange")
+        del self.codes[authorization_code.code]
+        return self.issue(client.client_id, authorization_code.resource)
+
+    async def load_refresh_token(self, client: OAuthClientInformationFull, refresh_token: str) -> RefreshToken | None:
+        return None if self.rules.get("revoked") else self.refreshes.get(refresh_token)
+
+    async def exchange_refresh_token(
+        self, client: OAuthClientInformationFull, refresh_token: RefreshToken, scopes: list[str]
+    ) -> OAuthToken:
+        self.note("refresh")
+        del self.refreshes[refresh_token.token]
+        return self.issue(client.client_id, refresh_token.resource)
+
+    async def load_access_token(self, token: str) -> AccessToken | None:
+        return None if self.rules.get("revoked") else self.tokens.get(token)
+
+    async def revoke_token(self, token: AccessToken | RefreshToken) -> None:
+        self.tokens.pop(token.token, None)
+
+
+server = MCPServer(
+    "login",
+    auth_server_provider=Authority(),
+    auth=AuthSettings(
+        issuer_url=AnyHttpUrl(URL), resource_server_url=AnyHttpUrl(f"{URL}/mcp"), validate_token_resource=True,
+        client_registration_options=ClientRegistrationOptions(enabled=True),
+    ),
+)  # fmt: skip
+
+
+@server.tool()
+def hello() -> str:
+    """Say hello."""
+    return "hello"
+
+
+if __name__ == "__main__":
+    server.run("streamable-http", port=PORT)
