@@ -17,6 +17,7 @@ from conductor_cli.app.planner_resolution import (
     name_planner,
     open_model_store,
     planner_as_worker,
+    read_guided,
     resolve_planner,
     resolve_profile,
     served_model,
@@ -209,11 +210,12 @@ async def _make_conductor(
     """The conductor, which knows of every worker of the pool and has none of them open yet."""
     loaded.circuits.board = open_state(settings.paths).circuits
     profile = await resolve_profile(settings, model)
+    guided = "" if planner == rehearsal_conductor() else read_guided(settings).name
     return Conductor(
         model=model,
         pool=pool,
         workers={},
-        name=describe_planning_model(planner, open_model_store(settings)) if planner else "plan file",
+        name=describe_planning_model(planner, open_model_store(settings)) + guided if planner else "plan file",
         profile=profile,
         limits=settings.limits,
         timeouts=settings.timeouts,

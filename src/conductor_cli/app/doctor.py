@@ -30,6 +30,7 @@ from conductor_cli.app.planner_resolution import (
     has_no_model,
     open_model_store,
     planner_manifest,
+    read_guided,
     resolve_planner,
 )
 from conductor_cli.app.rehearsal import DEMO_QUESTION
@@ -57,7 +58,7 @@ from conductor_cli.models.llama import read_model_info
 from conductor_cli.models.llama.bindings import can_use_gpu, load_bindings
 from conductor_cli.models.llama.gguf import check_model_file
 from conductor_cli.models.presets import PRESETS, missing_key_hint
-from conductor_cli.models.router import SUFFIX, check_encoder, read_router
+from conductor_cli.models.router import SUFFIX, RouterFile, check_encoder, read_planner
 from conductor_cli.models.weights.huggingface import cache_directory
 from conductor_cli.models.weights.registry import file_memory, load_registry
 from conductor_cli.models.weights.verify import describe_hash_source, find_problems
@@ -198,10 +199,10 @@ def planner(settings: Settings) -> Iterator[CheckResult]:
     """The model that plans: whether it exists, is whole, and how its checksum is known. It is not called."""
     try:
         chosen = resolve_planner(settings)
-        found = describe_planning_model(chosen, open_model_store(settings))
+        found = describe_planning_model(chosen, open_model_store(settings)) + read_guided(settings).name
         path = Path(chosen.model)
-        if path.suffix == SUFFIX:
-            check_encoder(router := read_router(path))
+        if chosen.kind == "llama" and path.suffix == SUFFIX and isinstance(router := read_planner(path), RouterFile):
+            check_encoder(router)
             found = f"{found}, a router over {', '.join(router.workers)}"
         elif chosen.kind == "llama":
             check_model_file(path)

@@ -17,6 +17,7 @@ from conductor_cli.app.conductor_factory import OpenedConductor, open_conductor
 from conductor_cli.config import Settings
 from conductor_cli.config.schema import PREFIX
 from conductor_cli.core.errors import ConductorError, ConductorUnusable, KeyMissing, PolicyError, UsageError
+from conductor_cli.core.pool import Worker
 from conductor_cli.core.serialization import dump
 from conductor_cli.evals.cases import COUNT, EVERYDAY, EVERYDAY_FILE, NAME, Case, hash_cases, make_basics, read_cases
 from conductor_cli.evals.cost import Budget, CostEstimate, estimate_cost, has_no_cost, unpriced_models
@@ -83,6 +84,7 @@ class PreparedEvaluation:
     estimate: CostEstimate | None
     left_out: tuple[str, ...] = ()
     judge: Judge | None = None
+    planner: Worker | None = None
 
     def create(self, settings: Settings) -> Evaluation:
         """The stored evaluation, created now if it is a new one."""
@@ -141,7 +143,7 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
             notes.append(settings.cards.problem)
         spec = _make_spec(request, opened, systems, judge, tuple(notes))
         stored = next((each for each in stored_evaluations(settings) if each.spec.identity == spec.identity), None)
-        done = stored.judged() if stored is not None else set()
+        done = {key for key in stored.judged() if key[0] in spec.systems} if stored is not None else set()
         if len(done) >= spec.runs and not request.reuses:  # the newest of the same is finished
             stored, done = None, set()
         outcomes = stored.outcomes() if stored is not None else ()
@@ -170,7 +172,7 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
         prepared = PreparedEvaluation(
             request=request, conductor=conductor, systems=systems, spec=spec, stored=stored, done=len(done),
             budget=Budget(limit, spent=spent, expected=expected), estimate=estimate, left_out=left_out,
-            judge=judge,
+            judge=judge, planner=opened.planner,
         )  # fmt: skip
         with judging_in(engine):
             yield prepared

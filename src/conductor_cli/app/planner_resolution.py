@@ -7,17 +7,17 @@ from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from conductor_cli.config import Settings
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, ModelError, suggest
 from conductor_cli.core.pool import Pool, Worker
-from conductor_cli.core.profile import PROFILES, PROMPTED, PROMPTED_JSON, ROUTED, Profile
+from conductor_cli.core.profile import PROFILES, PROMPTED, PROMPTED_JSON, ROUTED, Guide, Profile
 from conductor_cli.core.usage import FREE
 from conductor_cli.models.base import ChoosesModel, Model
 from conductor_cli.models.command.programs import PROGRAMS, command_of, describe_program
 from conductor_cli.models.presets import PRESETS, base_url_of, costs_nothing, holds_password, model_of, with_scheme
-from conductor_cli.models.router import SUFFIX, Router
+from conductor_cli.models.router import SUFFIX, Router, RouterFile, read_planner
 from conductor_cli.models.structured_output import SupportsConstraints
 from conductor_cli.models.weights.model_store import Manifest, ModelStore
 from conductor_cli.models.weights.registry import load_registry
@@ -38,6 +38,7 @@ def resolve_planner(settings: Settings) -> Worker:
     The setting is a URL, a configured worker, a stored model, a GGUF file, or provider/model; where it is empty, the
     model store's default is taken. Raises `ConductorUnusable` or `ConfigError`.
     """
+    settings = read_guided(settings).settings
     text = settings["conductor.model"]
     configured = next((item.worker for item in settings.workers if item.worker.name == text), None)
     if _is_url(text):
@@ -63,11 +64,38 @@ def resolve_planner(settings: Settings) -> Worker:
     return planner
 
 
+class Guided(NamedTuple):
+    """The settings with the planner that a file of `conductor tune` names, its guide, and what says so in its name."""
+
+    settings: Settings
+    guide: Guide
+    name: str
+
+
+def read_guided(settings: Settings) -> Guided:
+    """What the file of a guided planner says; the settings as they are where they name none.
+
+    Raises `ConductorUnusable`.
+    """
+    path = Path(settings["conductor.model"]).expanduser()
+    if path.suffix != SUFFIX or not path.is_file():
+        return Guided(settings, Guide(), "")
+    try:
+        found = read_planner(path)
+    except ModelError as error:
+        raise ConductorUnusable(error.message, hint=error.hint) from None
+    if isinstance(found, RouterFile):
+        return Guided(settings, Guide(), "")
+    values = {**settings.values, "conductor.model": found.planner}
+    return Guided(replace(settings, values=values), found, f" + {_describe_file('guide', path, {})}")
+
+
 def planner_manifest(settings: Settings) -> Manifest | None:
     """The manifest of the model that plans, None where it is not in the model store.
 
     It is found by name or by file. Where nothing is chosen, it is the registry's first model, else the only one.
     """
+    settings = read_guided(settings).settings
     store, text = open_model_store(settings), settings["conductor.model"]
     if not text:
         manifests = store.manifests()
@@ -253,10 +281,11 @@ async def resolve_profile(settings: Settings, model: Model | None) -> Profile:
     """
     if isinstance(model, Router):
         return ROUTED
-    profile = configured_profile(settings)
-    is_open = settings["conductor.profile"] == "auto" and profile is PROMPTED
+    guided = read_guided(settings)
+    settings, profile = guided.settings, replace(configured_profile(guided.settings), guide=guided.guide)
+    is_open = settings["conductor.profile"] == "auto" and profile.name == PROMPTED.name
     if is_open and isinstance(model, SupportsConstraints) and await model.constraint_support() == "schema":
-        return PROMPTED_JSON
+        return replace(PROMPTED_JSON, guide=guided.guide)
     return profile
 
 

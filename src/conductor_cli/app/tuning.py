@@ -1,50 +1,78 @@
-"""`conductor tune`: learn from cases whom to ask, and whether to plan, and say so only where it is proved.
+"""`conductor tune`: learn from cases whom to ask, how to plan, and whether to plan, and say so only where it is proved.
 
 Every worker answers every case alone, and the planner plans each, as in an evaluation: what was answered before costs
-nothing again. On one half of the cases a router is made, and the best single worker is found; the other half decides.
+nothing again. One half of the cases teaches, and the other half proves:
+
+- Whom to ask is a linear head on what a small model makes of a question, that of TRINITY (arXiv 2512.04695) for one
+  turn. A ridge regression predicts each worker's score. Then separable CMA-ES changes the weights for the score of the
+  worker that is chosen, which the regression only aims at indirectly.
+- How to plan is a text that a prompted planner reads besides its rules. GEPA (arXiv 2507.19457) has a model reflect on
+  plans and their answers, and keeps the texts that do better on questions that the model was not shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import closing
+import asyncio
+import hashlib
+import json
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing, closing
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from conductor_cli.app.planner_resolution import open_model_store, resolve_planner
+from conductor_cli.app.evaluation import EvaluationRequest, PreparedEvaluation, open_evaluation
+from conductor_cli.app.planner_resolution import open_model_store, planner_manifest, read_guided, resolve_planner
 from conductor_cli.config import Settings
-from conductor_cli.core.errors import ConductorError, UsageError
+from conductor_cli.core.errors import ConductorError, ConductorUnusable, ConfigError, UsageError
 from conductor_cli.core.formatting import format_cost_cell
+from conductor_cli.core.plan import Plan
+from conductor_cli.core.policy import PoolPolicy
+from conductor_cli.core.profile import Guide, PlannedQuestion
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.outcomes import CaseOutcome
-from conductor_cli.evals.routing import Head, fit_head
-from conductor_cli.evals.summary import Summary, SystemResult, summarize
-from conductor_cli.evals.systems import ALONE
+from conductor_cli.evals.runner import run_cases
+from conductor_cli.evals.summary import Summary, SystemResult, newcombe_interval, summarize
+from conductor_cli.evals.systems import ALONE, System, direct_plan, without_planner
 from conductor_cli.models.router import RouterFile
+from conductor_cli.run import Conductor
 
-ROUTER: Final = "router"  # Names the way in tables, beside `alone:NAME` and PLAN
+ROUTER: Final = "router"  # Names the way in tables, beside `alone:NAME`, PLAN and GUIDED
 PLAN: Final = "conductor"
+GUIDED: Final = "conductor-guided"
 MIN_CASES: Final = 40
 """Fewer cases prove nothing: of twenty, six more right answers and none less are the least that may be no chance."""
 
 CHEAPER: Final = 0.02  # Of a right answer, what the costs of the dearest worker weigh: they decide between equals
+EXTRA: Final = "pip install 'conductor-llm[eval]'"
+
+Array = Any
+"""A numpy array; numpy is slow to import."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What was learned: the router, how each way did on the cases that it was not made from, and the way to take."""
+    """What was learned: the planners, how each way did on the cases that teach nothing, and the way to take."""
 
     router: RouterFile
     summary: Summary
     best: str
     """The worker that did best alone on the first half."""
     way: str
-    """`alone:NAME`, ROUTER or PLAN."""
+    """`alone:NAME`, ROUTER, PLAN or GUIDED."""
+    guided: Guide | None = None
 
     def result(self, name: str) -> SystemResult:
         return next(each for each in self.summary.systems if each.name == name)
+
+    @property
+    def planner(self) -> RouterFile | Guide | None:
+        """What the way needs a file of, which says what it rests on."""
+        found = {ROUTER: self.router, GUIDED: self.guided}.get(self.way)
+        return None if found is None else replace(found, proof=self.advice())
 
     def advice(self) -> str:
         """Return one sentence: what to do, and what it gains and costs."""
@@ -54,12 +82,95 @@ class Tuned:
         chosen = self.result(self.way)
         assert chosen.versus_best is not None
         low, high = (100 * limit for limit in chosen.versus_best.interval)
-        what = "Let the router choose one worker" if self.way == ROUTER else "Plan"
+        what = {ROUTER: "Let the router choose one worker", GUIDED: "Plan as was learned"}.get(self.way, "Plan")
         costs = " instead of ".join(format_cost_cell(each.cost, each.unpriced) for each in (chosen, alone))
         return (
             f"{what}: {100 * chosen.versus_best.difference:+.1f} points above {self.best} alone (95 %: {low:+.1f} to "
             f"{high:+.1f}, {alone.accuracy.n} cases), for {costs} a question."
         )
+
+
+class Halves(NamedTuple):
+    """The cases that every worker was judged on: those that teach and those that prove; and the outcomes by run."""
+
+    teaching: Sequence[Case]
+    proving: Sequence[Case]
+    judged: Mapping[tuple[str, str], CaseOutcome]
+    alone: Sequence[str]
+
+
+def halve(outcomes: Sequence[CaseOutcome], cases: Sequence[Case], seed: int) -> Halves:
+    """Return the two halves. Raises `UsageError` where there are too few cases that every worker was judged on."""
+    judged = {(outcome.system, outcome.case): outcome for outcome in outcomes if outcome.verdict != "failed"}
+    alone = [system for system in dict.fromkeys(outcome.system for outcome in outcomes) if system.startswith(ALONE)]
+    whole = [case for case in cases if all((system, case.id) in judged for system in alone)]
+    if len(whole) < MIN_CASES or len(alone) < 2:
+        raise UsageError(
+            f"{len(whole)} cases were judged for each of {len(alone)} workers, which is too little to learn from",
+            hint=f"give at least {MIN_CASES} cases and two workers; the same command repeats what failed",
+        )
+    Random(seed).shuffle(whole)  # noqa: S311 - reproducible, no secret
+    half = len(whole) // 2
+    return Halves(whole[:half], whole[half:], judged, alone)
+
+
+def learn(
+    outcomes: Sequence[CaseOutcome],
+    cases: Sequence[Case],
+    encoder: Path,
+    seed: int,
+    guided: Guide | None = None,
+) -> Tuned:
+    """Return what one half of the cases teaches and the other half proves.
+
+    Raises `UsageError` where there are too few cases that every worker was judged on, `ModelError` for the encoder.
+    """
+    from conductor_cli.models.llama import read_model_info
+
+    teaching, proof, judged, alone = halve(outcomes, cases, seed)
+    states = _encode(encoder, [case.question for case in (*teaching, *proof)])
+    scores = _scores(judged, alone, teaching)
+    head = fit_head(states[: len(teaching)], scores, seed)
+    chosen = (states[len(teaching) :] @ head[:, 1:].T + head[:, 0]).argmax(axis=1)
+    best = alone[int(scores.mean(axis=0).argmax())]
+    compared = [judged[best, case.id] for case in proof]
+    compared += [
+        replace(judged[alone[index], case.id], system=ROUTER) for case, index in zip(proof, chosen, strict=True)
+    ]
+    for name, system in ((PLAN, PLAN), (GUIDED, system_name(guided) if guided else "")):
+        compared += [replace(judged[system, case.id], system=name) for case in proof if (system, case.id) in judged]
+    summary = summarize(compared, [*dict.fromkeys(each.system for each in compared)])
+    proved = {
+        each.name: each.accuracy.accuracy or 0
+        for each in summary.systems
+        if each.versus_best is not None and each.versus_best.interval.low > 0 and each.versus_best.n == len(proof)
+    }
+    if PLAN in proved and not _is_better(GUIDED, PLAN, compared):
+        proved.pop(GUIDED, None)  # the planner as it is needs no file
+    way = max(proved, key=proved.__getitem__) if proved else best
+    router = RouterFile(
+        encoder=str(encoder), identity=read_model_info(encoder).identity,
+        workers=tuple(system.partition(":")[2] for system in alone),
+        weights=tuple(tuple(float(f"{value:.7g}") for value in row) for row in head),  # seven digits are enough
+    )  # fmt: skip
+    return Tuned(router, summary, best.partition(":")[2], way, guided)
+
+
+def _is_better(name: str, other: str, outcomes: Sequence[CaseOutcome]) -> bool:
+    """Whether one system is proved to be right more often than another on the cases of both."""
+    right = {way: {it.case: it.right for it in outcomes if it.system == way} for way in (name, other)}
+    pairs = [(right[name][case], right[other][case]) for case in right[name] if case in right[other]]
+    counts = (pairs.count(pair) for pair in ((True, True), (True, False), (False, True), (False, False)))
+    return bool(pairs) and newcombe_interval(*counts).low > 0
+
+
+# Whom to ask
+
+DIRECTIONS: Final = 48  # Of the hidden states that count, the widest first; fewer than a quarter of the cases
+RIDGES: Final = (1.0, 10.0, 100.0, 1000.0)
+FOLDS: Final = 5
+GENERATIONS: Final = 150
+SHARPNESS: Final = 8.0  # How sharply the choice prefers the best score while CMA-ES looks for weights
 
 
 def find_encoder(settings: Settings, name: str) -> Path:
@@ -79,44 +190,7 @@ def find_encoder(settings: Settings, name: str) -> Path:
     return path.absolute()
 
 
-def learn(outcomes: Sequence[CaseOutcome], cases: Sequence[Case], encoder: Path, seed: int) -> Tuned:
-    """Return what one half of the cases teaches and the other half proves.
-
-    Raises `UsageError` where there are too few cases that every worker was judged on, `ModelError` for the encoder.
-    """
-    judged = {(outcome.system, outcome.case): outcome for outcome in outcomes if outcome.verdict != "failed"}
-    alone = [system for system in dict.fromkeys(outcome.system for outcome in outcomes) if system.startswith(ALONE)]
-    whole = [case for case in cases if all((system, case.id) in judged for system in alone)]
-    if len(whole) < MIN_CASES or len(alone) < 2:
-        raise UsageError(
-            f"{len(whole)} cases were judged for each of {len(alone)} workers, which is too little to learn from",
-            hint=f"give at least {MIN_CASES} cases and two workers; the same command repeats what failed",
-        )
-    Random(seed).shuffle(whole)  # noqa: S311 - reproducible, no secret
-    half = len(whole) // 2
-    states = _encode(encoder, [case.question for case in whole])
-    scores = _scores(judged, alone, whole)
-    head = fit_head(states[:half], scores[:half], seed)
-    proof, chosen = whole[half:], head.choose(states[half:])
-    best = alone[int(scores[:half].mean(axis=0).argmax())]
-    compared = [judged[best, case.id] for case in proof]
-    compared += [
-        replace(judged[alone[index], case.id], system=ROUTER) for case, index in zip(proof, chosen, strict=True)
-    ]
-    compared += [judged[PLAN, case.id] for case in proof if (PLAN, case.id) in judged]
-    summary = summarize(compared, [best, ROUTER, *([PLAN] if any(each.system == PLAN for each in compared) else [])])
-    proved = [
-        each
-        for each in summary.systems
-        if each.versus_best is not None and each.versus_best.interval.low > 0 and each.versus_best.n == len(proof)
-    ]
-    way = max(proved, key=lambda each: each.accuracy.accuracy or 0).name if proved else best
-    names = tuple(system.partition(":")[2] for system in alone)
-    tuned = Tuned(_file(head, encoder, names), summary, best.partition(":")[2], way)
-    return replace(tuned, router=replace(tuned.router, proof=tuned.advice()))
-
-
-def _scores(judged: dict[tuple[str, str], CaseOutcome], alone: Sequence[str], cases: Sequence[Case]) -> Any:  # noqa: ANN401
+def _scores(judged: Mapping[tuple[str, str], CaseOutcome], alone: Sequence[str], cases: Sequence[Case]) -> Array:
     """Return cases × workers: 1 for a right answer, a little less for an expensive one."""
     import numpy as np
 
@@ -125,7 +199,7 @@ def _scores(judged: dict[tuple[str, str], CaseOutcome], alone: Sequence[str], ca
     return right - CHEAPER * costs / max(float(costs.mean(axis=0).max()), 1e-12)
 
 
-def _encode(encoder: Path, questions: Sequence[str]) -> Any:  # noqa: ANN401 - numpy is slow to import
+def _encode(encoder: Path, questions: Sequence[str]) -> Array:
     import numpy as np
 
     from conductor_cli.models.llama.encoder import Encoder
@@ -134,13 +208,300 @@ def _encode(encoder: Path, questions: Sequence[str]) -> Any:  # noqa: ANN401 - n
         return np.array([model.encode(question) for question in questions])
 
 
-def _file(head: Head, encoder: Path, workers: tuple[str, ...]) -> RouterFile:
-    from conductor_cli.models.llama import read_model_info
+def fit_head(states: Array, scores: Array, seed: int = 0) -> Array:
+    """Return the weights of a router (`RouterFile`): workers × 1 + size.
 
-    def short(table: Any) -> Any:  # noqa: ANN401 - seven digits are enough
-        return tuple(short(row) for row in table) if table.ndim > 1 else tuple(float(f"{value:.7g}") for value in table)
+    `states` are cases × size, `scores` cases × workers. Raises `ConfigError` where the library cma is missing.
+    """
+    import numpy as np
 
-    return RouterFile(
-        encoder=str(encoder), identity=read_model_info(encoder).identity, workers=workers,
-        mean=short(head.mean), scale=short(head.scale), basis=short(head.basis), weights=short(head.weights),
-    )  # fmt: skip
+    # The directions depend on no score, so that they may be those of all cases.
+    mean, scale = states.mean(axis=0), states.std(axis=0) + 1e-6
+    _, widths, directions = np.linalg.svd((states - mean) / scale, full_matrices=False)
+    count = max(1, min(DIRECTIONS, len(states) // 4, int((widths > 1e-6 * widths[0]).sum())))
+    widths = np.maximum(widths, 1e-9)  # all are 0 where the model reads the same in every question
+    basis = directions[:count] / (widths[:count, None] / np.sqrt(len(states))) / scale
+    design = np.concatenate((np.ones((len(states), 1)), (states - mean) @ basis.T), axis=1)
+    order = np.random.default_rng(seed).permutation(len(states))
+
+    def held_out(ridge: float, *, searched: bool) -> float:
+        """The mean score of the workers chosen for cases that the weights have not seen."""
+        found = []
+        for fold in (order[at::FOLDS] for at in range(FOLDS)):
+            rest = np.setdiff1d(order, fold)
+            weights = _regress(design[rest], scores[rest], ridge)
+            weights = _search(weights, design[rest], scores[rest], seed) if searched else weights
+            found.extend(scores[fold, (design[fold] @ weights.T).argmax(axis=1)])
+        return float(np.mean(found))
+
+    ridge = max(RIDGES, key=lambda each: held_out(each, searched=False))
+    weights = _regress(design, scores, ridge)
+    if held_out(ridge, searched=True) > held_out(ridge, searched=False):
+        weights = _search(weights, design, scores, seed)
+    factors = weights[:, 1:] @ basis
+    return np.concatenate((weights[:, :1] - factors @ mean[:, None], factors), axis=1)
+
+
+def _regress(design: Array, scores: Array, ridge: float) -> Array:
+    import numpy as np
+
+    penalty = ridge * np.diag([0.0, *[1.0] * (design.shape[1] - 1)])
+    return np.linalg.solve(design.T @ design + penalty, design.T @ scores).T
+
+
+def _search(start: Array, design: Array, scores: Array, seed: int) -> Array:
+    """Return weights near `start` with which the chosen workers do better on the same cases."""
+    import numpy as np
+
+    with warnings.catch_warnings(action="ignore"):  # it warns of plots that nobody draws
+        try:
+            import cma
+        except ImportError:
+            raise ConfigError("cma is not installed", hint=EXTRA) from None
+    size = float(np.std(start)) or 0.1
+
+    def loss(flat: Array) -> float:
+        weights = np.asarray(flat).reshape(start.shape)
+        logits = SHARPNESS * (design @ weights.T)
+        shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+        shares /= shares.sum(axis=1, keepdims=True)
+        away = float(np.mean((weights - start) ** 2)) / size**2
+        return 0.02 * away - float((shares * scores).sum(axis=1).mean())
+
+    options = {"CMA_diagonal": True, "seed": seed + 1, "verbose": -9, "maxiter": GENERATIONS, "maxstd": size}
+    with warnings.catch_warnings(action="ignore"):  # and of steps that it repairs itself
+        found = cma.CMAEvolutionStrategy(start.ravel(), 0.3 * size, options).optimize(loss).result.xbest
+    return np.asarray(found).reshape(start.shape)
+
+
+# How to plan
+
+BATCH: Final = 6  # Plans that the reflecting model is shown at a time
+SHOWN_PLANS: Final = 4  # Plans that worked which the planner is shown
+MAX_TEXT: Final = 4000  # Characters of a text that the reflecting model writes
+NOTHING: Final = "Nothing yet."
+RESERVE: Final = 1.5  # Of what its plans have cost so far, kept for those that prove
+
+REFLECT: Final[Mapping[str, str]] = {
+    "advice": """\
+A planner divides questions into steps for a team of language models. It has fixed rules, and this advice besides:
+```
+<curr_param>
+```
+These are questions, the plans that it wrote for them, what the workers answered, and whether that was right:
+```
+<side_info>
+```
+Write better advice: how to divide questions of this kind, what to say in a subtask, what to avoid. Say what holds for
+other questions, too; name no answers. At most 15 lines, in a block between ``` and ```.""",
+    "workers": """\
+A planner gives steps to the workers of a team. This is what it reads about each worker:
+```
+<curr_param>
+```
+These are questions, the plans that it wrote for them, what the workers answered, and whether that was right:
+```
+<side_info>
+```
+Correct what it reads, so that each step goes to a worker that can do it: what each is good at, what it is not good at,
+and what it must be told. A line for each worker, as above: its name, a colon, one sentence. In a block between ``` and
+```.""",
+}
+
+
+async def improve_plans(
+    request: EvaluationRequest, settings: Settings, plans: int, reflector: str, told: Callable[[int], None]
+) -> Guide | None:
+    """Return a planner that did better than that of the settings on the half that teaches; None where none did.
+
+    It has planned the other half then, too. All of it is stored with the evaluation of the request, which has ended,
+    and `max_cost` holds for all together. At most about `plans` plans are made while it learns.
+
+    Raises `ConfigError` where the library gepa is missing, `UsageError` for an unknown reflector, `ConductorUnusable`
+    where it does not answer.
+    """
+    try:
+        import gepa
+    except ImportError:
+        raise ConfigError("gepa is not installed", hint=f"{EXTRA}; or leave the planner as it is: --plans 0") from None
+    async with open_evaluation(request, settings) as prepared:
+        profile = prepared.conductor.profile
+        # A planner that was trained on prompts of its own reads no advice.
+        if prepared.conductor.model is None or profile.render is not None or profile.template != "plain":
+            return None
+        search = _GuideSearch(prepared, reflector, told)
+        try:
+            await asyncio.to_thread(
+                gepa.optimize, seed_candidate=search.start, trainset=search.shown, valset=search.hidden, adapter=search,
+                seed=request.seed, reflection_minibatch_size=BATCH, max_metric_calls=plans, logger=_Silent(),
+                stop_callbacks=lambda _: search.stopped,
+            )  # fmt: skip
+        except _Stop:
+            pass  # the money for more is spent
+        finally:
+            search.stopped = True
+        best = max(search.scores, key=search.scores.__getitem__, default=profile.guide)  # of equals the first
+        if best == profile.guide:
+            return None
+        await search.run(search.system(best), search.halves.proving)
+        manifest, name = planner_manifest(settings), read_guided(settings).settings["conductor.model"]
+        if manifest is not None:
+            name = manifest.name
+        elif name.endswith(".gguf") and prepared.planner is not None:
+            name = prepared.planner.model  # its whole path
+        return replace(best, planner=name)
+
+
+def system_name(guide: Guide) -> str:
+    """Return what the outcomes of plans with this guide are stored as."""
+    told = repr((guide.advice, guide.workers, guide.plans))
+    return f"{GUIDED}-{hashlib.sha256(told.encode()).hexdigest()[:12]}"
+
+
+class _Stop(Exception):
+    """There is no money for more, or the user has stopped it."""
+
+
+class _Silent:
+    """GEPA's logger: what it says is for its authors."""
+
+    def log(self, message: str) -> None:
+        """Say nothing."""
+
+
+class _GuideSearch:
+    """GEPA's adapter: it runs the plans of a candidate, tells how they went, and asks a model for other texts.
+
+    GEPA is not asynchronous: it has a thread of its own, and what it asks for runs in the loop of the evaluation.
+    """
+
+    def __init__(self, prepared: PreparedEvaluation, reflector: str, told: Callable[[int], None]) -> None:
+        assert prepared.stored is not None
+        self.prepared, self.stored, self.told = prepared, prepared.stored, told
+        self.conductor, self.loop = prepared.conductor, asyncio.get_running_loop()
+        self.halves = halve(self.stored.outcomes(), self.stored.cases(), prepared.request.seed)
+        half = len(self.halves.teaching) // 2
+        self.shown, self.hidden = list(self.halves.teaching[:half]), list(self.halves.teaching[half:])
+        self.random = Random(prepared.request.seed)  # noqa: S311 - reproducible, no secret
+        self.scores, self.made, self.stopped = dict[Guide, float](), 0, False
+        costs = [it.cost or Decimal(0) for (system, _), it in self.halves.judged.items() if system == PLAN]
+        self.reserve = Decimal(RESERVE) * sum(costs) / max(len(costs), 1) * len(self.halves.proving)
+        self.known = known = self.conductor.profile.guide
+        self.about = {worker.name: known.workers.get(worker.name) or worker.about for worker in self.conductor.pool}
+        lines = [f"{name}: {text}" for name, text in self.about.items()]
+        self.start = {"advice": known.advice or NOTHING, "workers": "\n".join(lines), "plans": "[]"}
+        if reflector and reflector not in self.conductor.pool:
+            raise UsageError(f"{reflector} is none of the workers", hint="--reflector names one of them")
+        planner = prepared.planner
+        assert planner is not None
+        self.reflector = self.conductor.pool[reflector] if reflector else planner
+
+    def system(self, guide: Guide) -> System:
+        """The planner with a guide."""
+        return System(
+            name=PLAN if guide == self.known else system_name(guide),
+            configure=lambda it: replace(it, mode="auto", notices=(), profile=replace(it.profile, guide=guide)),
+        )
+
+    async def run(self, system: System, cases: Sequence[Case]) -> list[CaseOutcome]:
+        """The outcomes of some cases. Those that are stored are not run again; there are fewer where the money ends."""
+        judge = None if system.plan is not None else self.prepared.judge
+        running = run_cases(
+            self.stored, [system], self.conductor, cases=cases, parallel=self.prepared.request.parallel,
+            budget=self.prepared.budget, judge=judge,
+        )  # fmt: skip
+        async with aclosing(running):
+            async for _ in running:
+                pass
+        found = {outcome.case: outcome for outcome in self.stored.outcomes() if outcome.system == system.name}
+        return [found[case.id] for case in cases if case.id in found]
+
+    def _wait(self, system: System, cases: Sequence[Case]) -> list[CaseOutcome]:
+        budget = self.prepared.budget
+        if self.stopped or (budget.limit is not None and budget.spent + self.reserve >= budget.limit):
+            raise _Stop
+        found = asyncio.run_coroutine_threadsafe(self.run(system, cases), self.loop).result()
+        if len(found) < len(cases):
+            raise _Stop
+        return found
+
+    def evaluate(self, batch: list[Case], candidate: dict[str, str], capture_traces: bool = False) -> Any:  # noqa: ANN401, ARG002, FBT001, FBT002
+        """Return how the plans of a candidate did: GEPA calls it."""
+        from gepa import EvaluationBatch
+
+        guide = self._guide(candidate)
+        found = self._wait(self.system(guide), batch)
+        scores = [float(outcome.right) for outcome in found]
+        if batch == self.hidden:
+            self.scores.setdefault(guide, sum(scores))
+        self.made += len(batch)
+        self.told(self.made)
+        return EvaluationBatch(outputs=found, scores=scores, trajectories=list(zip(batch, found, strict=True)))
+
+    def make_reflective_dataset(self, _: object, evaluated: Any, components: list[str]) -> dict[str, list[Any]]:  # noqa: ANN401
+        """Return what the reflecting model is shown of some plans: GEPA calls it."""
+        return {name: [_describe(*pair) for pair in evaluated.trajectories] for name in components}
+
+    def propose_new_texts(
+        self, candidate: dict[str, str], shown: Mapping[str, Any], components: list[str]
+    ) -> dict[str, str]:
+        """Return other texts: plans are drawn from those that led to right answers, all else a model writes."""
+        from gepa.strategies.instruction_proposal import InstructionProposalSignature
+
+        right, found = [case.id for case in self.shown if self._known_plan(case.id)], dict[str, str]()
+        for name in components:
+            if name == "plans":
+                found[name] = json.dumps(self.random.sample(right, min(SHOWN_PLANS, len(right))))
+            else:
+                keys = InstructionProposalSignature.input_keys
+                given = dict(zip(keys, (candidate[name], shown[name], REFLECT[name]), strict=True))
+                found[name] = InstructionProposalSignature.run(lm=self._reflect, input_dict=given)["new_instruction"]
+        return found
+
+    def _guide(self, candidate: Mapping[str, str]) -> Guide:
+        """The guide in the texts of a candidate; a line about no worker, or with nothing new, is left out."""
+        lines = [line.partition(":") for line in candidate["workers"].splitlines()]
+        workers = {name.strip(" -*`"): text.strip()[:MAX_TEXT] for name, _, text in lines}
+        questions = {case.id: case.question for case in self.shown}
+        plans = [(questions[each], self._known_plan(each)) for each in json.loads(candidate["plans"])]
+        learned = {name: workers.get(name) or about for name, about in self.about.items()}
+        return replace(
+            self.known,
+            advice="" if candidate["advice"] == NOTHING else candidate["advice"][:MAX_TEXT],
+            workers={name: it for name, it in learned.items() if name in self.known.workers or it != self.about[name]},
+            plans=tuple(PlannedQuestion(question=text, plan=plan) for text, plan in plans if plan) or self.known.plans,
+        )
+
+    def _known_plan(self, case: str) -> Plan | None:
+        """A plan that led to the right answer before anything was changed."""
+        outcome = self.halves.judged.get((PLAN, case))
+        return Plan(steps=outcome.plan) if outcome is not None and outcome.right and outcome.plan else None
+
+    def _reflect(self, prompt: Any) -> str:  # noqa: ANN401 - text; GEPA has images, too
+        """The answer of the model that reflects. The call is stored and counted as a run of a case."""
+        worker = self.reflector
+
+        def configure(conductor: Conductor) -> Conductor:
+            alone, model = without_planner(conductor, (worker,)), conductor.model
+            if worker.name in conductor.pool or model is None:
+                return alone
+            # Whoever may plan may read this: it has had the questions before.
+            return replace(alone, workers={worker.name: model}, pool_policy=PoolPolicy())
+
+        case = Case(id=hashlib.sha256(prompt.encode()).hexdigest()[:16], question=prompt, answer="-")
+        system = System(name="reflector", configure=configure, plan=lambda _: direct_plan(worker))
+        outcome = self._wait(system, [case])[0]
+        if outcome.verdict == "failed":
+            raise ConductorUnusable(f"the model that reflects on plans did not answer: {outcome.error}")
+        return outcome.answer
+
+
+def _describe(case: Case, outcome: CaseOutcome) -> dict[str, str]:
+    """Return what the reflecting model reads of a plan."""
+    steps = [
+        f"{number}. {step.worker}, sees {step.access or 'no step'}: {step.subtask}\nanswer: {answer}"
+        for number, (step, answer) in enumerate(zip(outcome.plan, outcome.answers, strict=False), start=1)
+    ]
+    verdict = "The answer is right." if outcome.right else f"The answer is wrong. Expected: {case.answer}"
+    fault = "" if outcome.valid else " The first version of the plan was not valid."
+    return {"Question": case.question, "Plan": "\n".join(steps), "Verdict": verdict + fault}

@@ -59,9 +59,7 @@ def batch_command(
         Literal["done", "input"],
         typer.Option("--order", help="Order of the answers at the end: as they came, or as in the input."),
     ] = "done",
-    max_cost: Annotated[
-        str | None, typer.Option("--max-cost", metavar="USD", help="Stop when all runs together have cost this much.")
-    ] = None,
+    max_cost: opt.MaxCostOfAll = None,
     yes: opt.YesToCost = False,
 ) -> None:
     """Ask every question of a file. The same command continues a batch that was stopped, also by a kill.

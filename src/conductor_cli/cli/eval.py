@@ -135,9 +135,7 @@ def eval_command(
     ] = None,
     json: opt.Json = False,
     yes: opt.YesToCost = False,
-    max_cost: Annotated[
-        str | None, typer.Option("--max-cost", metavar="USD", help="Stop when all runs together have cost this much.")
-    ] = None,
+    max_cost: opt.MaxCostOfAll = None,
     progress: opt.ProgressOption = None,
     list_: Annotated[
         bool, typer.Option("--list", help="List the published suites and the stored evaluations.")

@@ -119,7 +119,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "tune": (
         ("Learn from your cases, for at most 5 dollars", "conductor tune cases.jsonl --max-cost 5"),
         ("Read the questions with a small model", "conductor tune cases.jsonl --encoder smollm2.gguf"),
-        ("Ask as the router says", "conductor ask --conductor tuned.router 'What is a monad?'"),
+        ("Ask as it was learned", "conductor ask --conductor tuned.planner 'What is a monad?'"),
     ),
     "serve": (
         ("Serve at http://127.0.0.1:8080", "conductor serve"),

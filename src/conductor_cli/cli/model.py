@@ -28,6 +28,7 @@ from conductor_cli.app.planner_resolution import (
     describe_planning_model,
     open_model_store,
     planner_manifest,
+    read_guided,
     resolve_planner,
 )
 from conductor_cli.cli import options as opt
@@ -309,8 +310,8 @@ def use_command(
     is_name = open_model_store(settings).find(model) is not None
     is_name = is_name or any(item.worker.name == model for item in settings.workers)
     chosen = str(path.absolute()) if path.exists() and not is_name else model
-    planner = resolve_planner(load_settings(os.environ, {"conductor.model": chosen}, context.obj.config))
-    name = describe_planning_model(planner)
+    settings = load_settings(os.environ, {"conductor.model": chosen}, context.obj.config)
+    name = describe_planning_model(resolve_planner(settings)) + read_guided(settings).name
     _choose(chosen, name if name == chosen else f"{chosen} ({name})", context, settings)
 
 

@@ -83,6 +83,9 @@ Continue = Annotated[bool, typer.Option("--continue", "-c", help="Continue the l
 ContinueFrom = Annotated[
     str | None, typer.Option("--continue-from", metavar="ID", help="Continue the run with this id as a conversation.")
 ]
+MaxCostOfAll = Annotated[
+    str | None, typer.Option("--max-cost", metavar="USD", help="Stop when all runs together have cost this much.")
+]
 WorkersOption = Annotated[str | None, typer.Option("--workers", metavar="A,B", help="Use only these workers.")]
 PoolOption = Annotated[
     str | None, typer.Option("--pool", metavar="NAME", help="Use only the workers of this pool; '' for all workers.")

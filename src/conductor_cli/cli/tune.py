@@ -1,9 +1,13 @@
-"""`conductor tune`: learn from cases whom to ask and whether to plan."""
+"""`conductor tune`: learn from cases whom to ask, how to plan, and whether to plan."""
 
 from __future__ import annotations
 
+import asyncio
 import os
+import shlex
+from collections.abc import Sequence
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated
 
@@ -11,17 +15,21 @@ import typer
 
 from conductor_cli.app.evaluation import EvaluationRequest, load_cases
 from conductor_cli.app.rehearsal import NAME as REHEARSAL
-from conductor_cli.app.tuning import MIN_CASES, PLAN, ROUTER, Tuned, find_encoder, learn
+from conductor_cli.app.tuning import MIN_CASES, PLAN, Tuned, find_encoder, improve_plans, learn
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.eval import run_evaluation
-from conductor_cli.cli.output import print_json, print_line, print_notice, print_table, print_text
+from conductor_cli.cli.output import print_json, print_line, print_table, print_text
+from conductor_cli.cli.progress import show_progress
+from conductor_cli.cli.terminal_input import confirm_cost
 from conductor_cli.config import load_settings
 from conductor_cli.core.errors import UsageError
+from conductor_cli.core.formatting import format_money
 from conductor_cli.core.serialization import dump
+from conductor_cli.evals.outcomes import CaseOutcome
 from conductor_cli.evals.report import system_table
 from conductor_cli.evals.systems import ALONE
 from conductor_cli.models.disk import write_atomically
-from conductor_cli.models.router import SUFFIX, write_router
+from conductor_cli.models.router import SUFFIX, write_planner
 
 
 def tune_command(
@@ -33,7 +41,7 @@ def tune_command(
         ),
     ],
     output: Annotated[
-        Path, typer.Option("--out", "-o", metavar=f"FILE{SUFFIX}", help="Where the router is written if it pays.")
+        Path, typer.Option("--out", "-o", metavar=f"FILE{SUFFIX}", help="Where the planner is written if it pays.")
     ] = Path(f"tuned{SUFFIX}"),
     encoder: Annotated[
         str,
@@ -44,19 +52,35 @@ def tune_command(
             help="Small local model that reads the questions. Default: the local planner.",
         ),
     ] = "",
+    plans: Annotated[
+        int,
+        typer.Option(
+            "--plans",
+            metavar="N",
+            min=0,
+            help="How often the planner may plan while what it reads is improved; 0 leaves it as it is.",
+        ),
+    ] = 200,
+    reflector: Annotated[
+        str,
+        typer.Option(
+            "--reflector",
+            metavar="WORKER",
+            show_default=False,
+            help="Worker that improves what the planner reads. Default: the model that plans.",
+        ),
+    ] = "",
     count: Annotated[int | None, typer.Option("--n", metavar="N", min=MIN_CASES, help="Number of cases.")] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Random seed of the two halves.")] = 0,
     workers: opt.WorkersOption = None,
     pool: opt.PoolOption = None,
     conductor: opt.ConductorOption = None,
     parallel: opt.ParallelRuns = 8,
-    max_cost: Annotated[
-        str | None, typer.Option("--max-cost", metavar="USD", help="Stop when all runs together have cost this much.")
-    ] = None,
+    max_cost: opt.MaxCostOfAll = None,
     json: opt.Json = False,
     yes: opt.YesToCost = False,
 ) -> None:
-    """Learn from your cases which worker to ask, and whether planning pays; say so only where it is proved."""
+    """Learn from your cases which worker to ask, how to plan, and whether planning pays; say so where it is proved."""
     flags = opt.check_flags({"conductor.model": conductor, "conductor.pool": pool})
     settings = load_settings(os.environ, {**flags, "output.color": context.obj.color}, context.obj.config)
     if output.suffix != SUFFIX or not output.absolute().parent.is_dir():
@@ -76,27 +100,47 @@ def tune_command(
     stored, code = run_evaluation(request, settings, yes=yes, quiet=context.obj.quiet)
     if stored is None or code:
         raise typer.Exit(code)
-    _report(learn(stored.outcomes(), stored.cases(), reader, seed), output, json=json)
+    guided, planned = None, [outcome for outcome in stored.outcomes() if outcome.system == PLAN]
+    if plans and planned and not settings.rehearsal and _is_agreed(request, planned, plans, yes=yes):
+        with show_progress(settings, quiet=context.obj.quiet, unit="plans") as display:
+            # Ctrl-C ends it; what was run stays stored, and the same command continues.
+            guided = asyncio.run(
+                improve_plans(request, settings, plans, reflector, lambda done: display.update("", done, plans))
+            )
+    _report(learn(stored.outcomes(), stored.cases(), reader, seed, guided), output, json=json)
+
+
+def _is_agreed(request: EvaluationRequest, planned: Sequence[CaseOutcome], plans: int, *, yes: bool) -> bool:
+    """Whether the planner may be improved: it costs nothing, has a limit, or the user says so."""
+    mean = sum((outcome.cost or Decimal(0) for outcome in planned), Decimal(0)) / len(planned)
+    if request.max_cost is not None or (not mean and all(outcome.cost is not None for outcome in planned)):
+        return True
+    lines = [f"to improve what the planner reads: up to {plans:,} plans, which cost about {format_money(plans * mean)}"]
+    lines.append("their proof, and the model that reflects on them, come on top; --plans 0 leaves the planner as it is")
+    return confirm_cost(lines, "improving the planner", yes=yes, quiet=False)
 
 
 def _report(tuned: Tuned, output: Path, *, json: bool) -> None:
-    """Print what the second half of the cases proves, and write the router where it is what pays."""
-    routes = tuned.way == ROUTER
-    if routes:
-        write_atomically(output, write_router(tuned.router))
-    setting = {ROUTER: f"conductor model use {output.absolute()}"}.get(tuned.way, "")
+    """Print what the second half of the cases proves, and write the planner where one is needed for it."""
+    advice, file = tuned.advice(), tuned.planner
+    if file is not None:
+        write_atomically(output, write_planner(file))
+    setting = "conductor config set conductor.mode auto"
+    if file is not None:
+        setting = f"conductor model use {shlex.quote(str(output.absolute()))}"
+    elif tuned.way != PLAN:
+        alone = shlex.quote(tuned.best)
+        setting = f"conductor pools add best {alone} && conductor config set conductor.pool best && "
+        setting += "conductor config set conductor.mode mini"
     if json:
         systems = [dump(system) for system in tuned.summary.systems]
         print_json({
-            "way": tuned.way, "advice": tuned.advice(), "router": str(output.absolute()) if routes else None,
-            "setting": setting or None, "systems": systems,
+            "way": tuned.way, "advice": advice, "planner": str(output.absolute()) if file is not None else None,
+            "setting": setting, "systems": systems,
         })  # fmt: skip
         return
-    print_text(tuned.advice())
+    print_text(advice)
     print_line()
     print_table(*system_table(tuned.summary))
-    if setting:
-        print_line()
-        print_text(f"to use it in ask, chat and serve: {setting}")
-    elif tuned.way != PLAN:
-        print_notice("no router was written")
+    print_line()
+    print_text(f"for ask, chat and serve: {setting}")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from string import ascii_uppercase
 from typing import Final, Literal
 
-from conductor_cli.core.plan import FindOperands, Step
+from conductor_cli.core.plan import FindOperands, Plan, Step
 from conductor_cli.core.plan_formats.base import Column, PlanFormatContext
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.question import Question
@@ -41,6 +41,30 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedQuestion:
+    """A question and a good plan for it, over workers of the user."""
+
+    question: str
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guide:
+    """What a prompted planner reads besides: advice after the rules, a text for some workers, and plans that worked.
+
+    `conductor tune` writes it from the user's cases, for a `planner` that is named as in the settings. `proof` says how
+    it did on other cases.
+    """
+
+    format: int = 1
+    planner: str = ""
+    proof: str = ""
+    advice: str = ""
+    workers: Mapping[str, str] = field(default_factory=dict, hash=False)
+    plans: tuple[PlannedQuestion, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """How a conductor reads and writes.
 
@@ -49,7 +73,8 @@ class Profile:
     and strengths; `cards` whether strengths stand on the worker's line, or in a table with a row for each skill, the
     best worker first, where a row begins as the worker column of a plan does; `fewshots` and `rules` whether the prompt
     has examples, and says how a team works. `template` is the text around them: plain English (`prompts.py`), or that
-    of the published recipe (`published_prompt.py`), whose reply reasons first.
+    of the published recipe (`published_prompt.py`), whose reply reasons first. `guide` is what plain English
+    has besides.
 
     `render` writes the whole message from the question, the pool and the format context. It is for a conductor that was
     trained on prompts of its own, and only to plan: it is never asked to reason first. With None,
@@ -78,6 +103,7 @@ class Profile:
     verdicts: tuple[str, ...] = ()
     fallback: bool = True
     find_fault: FindFault | None = None
+    guide: Guide = Guide()
 
 
 PROMPTED: Final = Profile(name="prompted")

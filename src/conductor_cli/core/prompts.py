@@ -79,7 +79,8 @@ def _line(label: str, worker: Worker, profile: Profile) -> str:
         strengths = {tag: value for tag, value in strengths.items() if tag == RATED}
     best = sorted(strengths.items(), key=lambda item: -item[1])[:4]
     card = ", ".join(filter(None, (words, *(f"{one_line(tag)[:24]} {value:.2f}" for tag, value in best))))
-    return f"{label}  {named[:100]}" + (f" ({card})" if card else "")
+    learned = one_line(profile.guide.workers.get(worker.name, ""))
+    return f"{label}  {named[:100]}" + (f" ({card})" if card else "") + (f". {learned}" if learned else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,8 +232,15 @@ def conductor_request(  # noqa: PLR0913 - all parts of a prompt
         # In a later turn, the model is asked for the lists only.
         messages, prefill, cuts = [*messages, *follow_up], "" if follow_up else prefill, ()
     elif profile.render is None:
-        parts = [*([_RULES] if profile.rules else []), _form(plan_format, replace(context, first=1))]
+        parts = [_RULES] if profile.rules else []
+        parts += [profile.guide.advice] if profile.guide.advice else []
+        parts.append(_form(plan_format, replace(context, first=1)))
         parts += _examples(profile, context.reasoning, context.single) if profile.fewshots else []
+        for known in () if context.reasoning else profile.guide.plans:
+            named = dict.fromkeys(step.worker for step in known.plan.steps)
+            if all(name in pool for name in named):
+                shown = Example(workers=tuple(map(pool.__getitem__, named)), question=known.question, plan=known.plan)
+                parts.append(_example(shown, profile, reasoning=False, single=context.single))
         fixed = "\n\n".join(parts) + "\n\n"
         prefix = fixed + "The workers:\n" + "\n".join(worker_lines(pool.workers, profile, context))
         cuts = (len(fixed), len(prefix))

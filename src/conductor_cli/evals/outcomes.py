@@ -20,6 +20,8 @@ from typing import Any, Final, Literal, NoReturn
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import UsageError, describe_system_error
+from conductor_cli.core.plan import Step
+from conductor_cli.core.prompt_text import shorten
 from conductor_cli.core.serialization import dump, load
 from conductor_cli.core.terminal_text import escape_json
 from conductor_cli.core.trace import Trace
@@ -44,6 +46,7 @@ class CaseOutcome:
     that waited for each other, with the time that each call took when it was made; it depends neither on how many cases
     ran in parallel nor on which replies were cached. `planned`: a model wrote the plan; `valid`: its first version was
     valid (meaningless unless planned). `draw` counts the runs of the case under the system, from 0.
+    `plan` is what the planner wrote, and `answers` how the answer of each of its steps began.
     `confirmed`: whether a judge agreed with the rule that scored the answer, None where either is missing; `judging` is
     what the judge used, which is not part of `usage`.
     """
@@ -59,6 +62,8 @@ class CaseOutcome:
     steps: int = 0
     planned: bool = False
     valid: bool = True
+    plan: tuple[Step, ...] = ()
+    answers: tuple[str, ...] = ()
     error: str = ""
     draw: int = 0
     confirmed: bool | None = None
@@ -79,6 +84,7 @@ class CaseOutcome:
         return self.verdict == "right"
 
 
+MAX_ANSWER: Final = 400  # Characters of the answer of a step
 MAX_PLAN_REQUESTS: Final = 2  # How often the planner is called before a worker gets the question without a plan
 OWN_MISTAKES: Final = frozenset({"empty_answer", "declined"})  # Reasons of a failed run that the system itself gave
 
@@ -93,6 +99,8 @@ def judge_run(system: System, case: Case, trace: Trace, events: Sequence[ev.Even
     return CaseOutcome(
         system=system.name, case=case.id, tags=case.tags, verdict=verdict, answer=answer, usage=trace.usage,
         planning=planning_usage(trace), steps=len(trace.steps), planned=planned,
+        plan=tuple(record.step for record in trace.steps) if planned else (),
+        answers=tuple(shorten(record.text, MAX_ANSWER) for record in trace.steps) if planned else (),
         seconds=round(critical_path_seconds(trace, independent=system.votes), 4),
         valid=not any(_has_reply(rejected) for rejected in trace.rejected), error=error,
     )  # fmt: skip
@@ -227,7 +235,7 @@ class Evaluation:
         return tuple({outcome.key: outcome for outcome in self._written_outcomes()}.values())
 
     def judged(self) -> set[RunKey]:
-        """The runs that did not fail."""
+        """The runs that did not fail. `conductor tune` adds some of systems that the evaluation does not have."""
         return {outcome.key for outcome in self.outcomes() if outcome.verdict != "failed"}
 
     def spent(self) -> Decimal:

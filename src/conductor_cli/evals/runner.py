@@ -25,13 +25,15 @@ async def run_cases(  # noqa: PLR0913 - each is a way to run them
     systems: Sequence[System],
     conductor: Conductor,
     *,
+    cases: Sequence[Case] | None = None,
     parallel: int = 8,
     budget: Budget | None = None,
     judge: Judge | None = None,
 ) -> AsyncGenerator[CaseOutcome, None]:
     """Run each case under each system that is not `missing`, at most `parallel` at once; yield each outcome.
 
-    A case may be run several times. Each of these draws has another seed. `judge` judges each answer.
+    Without `cases` those of the evaluation are run. A case may be run several times. Each of these draws has another
+    seed. `judge` judges each answer.
 
     Cases that were judged before are not run again; those that failed are. When `budget` is used up no more runs start,
     and those that have started are finished. Closing the generator stops the runs; finished ones stay stored.
@@ -40,7 +42,7 @@ async def run_cases(  # noqa: PLR0913 - each is a way to run them
     budget = budget or Budget()
     # The lock is held while runs are in progress: a second process would repeat the same calls.
     with evaluation.writer() as writer:
-        known, cases = evaluation.judged(), evaluation.cases()
+        known, cases = evaluation.judged(), evaluation.cases() if cases is None else cases
         # A run has no time limit as a whole: it also waits for other runs on the same model.
         conductor = replace(conductor, limits=replace(conductor.limits, seconds=None))
         conductor = _with_response_cache(conductor, writer.replies, evaluation.spec.planner_id or "")

@@ -28,8 +28,7 @@ from conductor_cli.models.presets import (
     urls_of,
     with_scheme,
 )
-from conductor_cli.models.router import SUFFIX as ROUTER_SUFFIX
-from conductor_cli.models.router import Router
+from conductor_cli.models.router import SUFFIX, Router
 from conductor_cli.models.structured_output import is_cloud_model
 from conductor_cli.models.worker_options import OptionError, check_options, unknown_kind
 
@@ -186,7 +185,7 @@ def _llama(worker: Worker) -> Model:
     if not worker.model:
         raise OptionError(worker, "model", "names no file", 'for example: model = "/models/some.gguf"')
     path = Path(worker.model).expanduser()
-    if path.suffix == ROUTER_SUFFIX:
+    if path.suffix == SUFFIX:
         return Router(path)
     of_requests = ("temperature", "max_tokens")  # sent with each request; the others say how the file is loaded
     given: dict[str, Any] = {

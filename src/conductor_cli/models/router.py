@@ -1,7 +1,8 @@
-"""A router: a planner that gives each question whole to one worker, chosen by what was learned from the user's cases.
+"""What `conductor tune` writes, and `ask`, `chat` and `serve` use as any other planner: a router or a guided planner.
 
-It reads the question with a small local model, and multiplies the hidden state by a matrix with a row for each worker.
-`conductor tune` writes the file, `conductor ask`, `chat` and `serve` use it as any other planner.
+A router is a planner that gives each question whole to one worker. It reads the question with a small local model, and
+multiplies the hidden state by a matrix with a row for each worker. A guided planner is a model that reads more than the
+rules: what was learned from the user's cases about planning for their workers.
 """
 
 from __future__ import annotations
@@ -15,31 +16,29 @@ from typing import Any, Final
 
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import ModelError
+from conductor_cli.core.profile import Guide
 from conductor_cli.core.serialization import DecodeError, dump, load
 from conductor_cli.core.usage import FREE, Usage, with_cost
 from conductor_cli.models.base import NO_FEATURES, Features
 
-SUFFIX: Final = ".router"
+SUFFIX: Final = ".planner"
 MAX_FILE_SIZE: Final = 64_000_000  # Bytes: 100 workers and a hidden state of 16,000 floats
+MAX_GUIDE: Final = 60_000  # Characters of a guided planner's file
 FORMAT: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouterFile:
-    """What `conductor tune` has learned.
+    """A router: `encoder` is the GGUF file that reads questions, `identity` the hash of its ends.
 
-    `encoder` is the GGUF file that reads questions, `identity` the hash of its ends. `mean` and `scale` are those of
-    the hidden states, `basis` has the directions that count, and `weights` a row for each of `workers`: a constant, and
-    a factor for each direction. `proof` says how it did on cases that it was not made from.
+    `weights` has a row for each of `workers`: a constant, and a factor for each number of the hidden state. `proof`
+    says how it did on cases that it was not made from.
     """
 
     format: int = FORMAT
     encoder: str
     identity: str
     workers: tuple[str, ...]
-    mean: tuple[float, ...]
-    scale: tuple[float, ...]
-    basis: tuple[tuple[float, ...], ...]
     weights: tuple[tuple[float, ...], ...]
     proof: str = ""
 
@@ -47,17 +46,16 @@ class RouterFile:
         """Return how well each worker is expected to do, by the hidden state of the question."""
         import numpy as np
 
-        seen = np.asarray(self.basis) @ ((state - np.asarray(self.mean)) / np.asarray(self.scale))
-        found = np.asarray(self.weights) @ np.concatenate(([1.0], seen))
+        found = np.asarray(self.weights) @ np.concatenate(([1.0], state))
         return dict(zip(self.workers, map(float, found), strict=True))
 
 
-def write_router(router: RouterFile) -> str:
+def write_planner(planner: RouterFile | Guide) -> str:
     """Return the text of the file."""
-    return json.dumps(dump(router), allow_nan=False) + "\n"
+    return json.dumps(dump(planner), allow_nan=False, ensure_ascii=False) + "\n"
 
 
-def read_router(path: Path) -> RouterFile:
+def read_planner(path: Path) -> RouterFile | Guide:
     """Return what a file holds, which may be anybody's. Raises `ModelError` of kind `file`."""
     try:
         if path.stat().st_size > MAX_FILE_SIZE:
@@ -65,15 +63,17 @@ def read_router(path: Path) -> RouterFile:
         data = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(data, dict) and data.get("format", FORMAT) != FORMAT:
             raise ValueError(f"it has the format {data['format']!r:.20}, and this version reads {FORMAT}")
+        if isinstance(data, dict) and "planner" in data:
+            guide = load(Guide, data)
+            if not guide.planner or guide.planner.endswith(SUFFIX) or len(write_planner(guide)) > MAX_GUIDE:
+                raise ValueError("it names no planner, or has more text than a planner can read")
+            return guide
         router = load(RouterFile, data)
-        size, directions = len(router.mean), len(router.basis)
-        fits = len(router.scale) == size and all(len(row) == size for row in router.basis)
-        fits = fits and len(router.weights) == len(router.workers) > 0 and all(router.scale)
-        if not fits or any(len(row) != directions + 1 for row in router.weights):
+        if not len(router.weights) == len(router.workers) > 0 or len({*map(len, router.weights)}) != 1:
             raise ValueError("its tables do not fit each other")
     except (OSError, ValueError, RecursionError, DecodeError) as error:
         hint = "make it again: conductor tune CASES.jsonl"
-        raise ModelError("file", f"{path} is no router that can be used: {error}", hint=hint) from None
+        raise ModelError("file", f"{path} is no planner that can be used: {error}", hint=hint) from None
     return router
 
 
@@ -109,10 +109,11 @@ class Router:
         from conductor_cli.models.llama.encoder import MAX_TOKENS, Encoder  # a planner behind a URL needs no llama.cpp
 
         if self._loaded is None:
-            router = read_router(self.path)
+            router = read_planner(self.path)
+            assert isinstance(router, RouterFile), "a guided planner is another model"
             check_encoder(router)
             encoder = Encoder(Path(router.encoder))
-            if encoder.size != len(router.mean):
+            if encoder.size != len(router.weights[0]) - 1:
                 encoder.close()
                 raise ModelError("file", f"{router.encoder} has hidden states of another size than {self.path} expects")
             self._loaded = router, encoder

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from conductor_cli.evals.advice import advise, shown_ways
+from conductor_cli.cli.trial import advise, shown_ways
 from conductor_cli.evals.cases import EVERYDAY_FILE, is_correct, read_cases
 from conductor_cli.evals.summary import Summary, summarize
 from tests.evals.sample_outcomes import outcomes
