@@ -76,7 +76,7 @@ sbom: setup ## write the bill of materials, dist/sbom.cdx.json
 	@$(BIN)/python -m scripts.supply.sbom
 
 lock: ## resolve the lock files (needs uv; ARGS=--upgrade for newer versions)
-	$(LOCK) --extra eval --extra inspect --extra llm --extra otel --extra parquet --extra postgres --extra serve --extra tools --group dev --group bench $(ARGS) --output-file requirements.lock
+	$(LOCK) --extra eval --extra inspect --extra otel --extra parquet --extra postgres --extra serve --extra tools --group dev --group bench $(ARGS) --output-file requirements.lock
 	$(LOCK) --extra train --constraint requirements.lock $(ARGS) $(CUDA:%=--no-emit-package %) --output-file requirements-train.lock
 
 clean: ## remove .venv and the caches of the tools

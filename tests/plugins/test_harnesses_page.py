@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from pathlib import Path
@@ -42,18 +41,6 @@ def test_the_example_of_inspect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     logs = pytest.importorskip("inspect_ai.log")
     log = logs.read_eval_log(logs.list_eval_logs(str(tmp_path / "logs"))[0])
     assert log.results.scores[0].metrics["accuracy"].value == 1.0
-
-
-def test_the_example_of_llm(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The models are found by their entry point, goes on with a conversation, and logs run, tokens and cost."""
-    llm = pytest.importorskip("llm.cli")
-    monkeypatch.setenv("LLM_USER_PATH", str(home / "llm"))
-    lines = EXAMPLES["llm"].splitlines()
-    first, second, logs = (CliRunner().invoke(llm.cli, shlex.split(line)[1:]) for line in lines)
-    assert (first.output, second.output) == ("SIRAP\n", "DIRDAM\n"), (first, second)
-    (logged,) = json.loads(logs.output)
-    assert logged["input_tokens"] == logged["response_json"]["conductor"]["usage"]["total"]["input_tokens"] > 0
-    assert json.loads(logged["token_details"])["conductor_run"] == logged["response_json"]["conductor"]["run"]
 
 
 def test_the_server_answers_what_lm_evaluation_harness_sends(stage: Stage) -> None:

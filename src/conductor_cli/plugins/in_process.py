@@ -1,4 +1,4 @@
-"""The models of `conductor serve` within this process, without a socket: what every plugin asks.
+"""The models of `conductor serve` within this process, without a socket: what a plugin asks.
 
 A harness calls from any thread and from any event loop, and closes nothing. So the runs have an event loop of their
 own, on a thread that ends with the process.
@@ -9,28 +9,25 @@ from __future__ import annotations
 import asyncio
 import atexit
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import cache, partial
-from queue import SimpleQueue
 from threading import Lock
 from typing import Any, Final
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from conductor_cli.core.errors import ConductorError
-from conductor_cli.core.events import Event
-from conductor_cli.core.trace import Trace
 from conductor_cli.run.conductor import new_run_id
 from conductor_cli.server.api.bodies import require_schema
 from conductor_cli.server.api.chat_completions import ChatCompletionsApi
 from conductor_cli.server.api.errors import request_error
 from conductor_cli.server.api.request import RequestError
 from conductor_cli.server.conversation import client_calls
-from conductor_cli.server.narration import Piece, ResponseStream
+from conductor_cli.server.narration import outcome_of
 from conductor_cli.server.options import ServerOptions
-from conductor_cli.server.requests import build_job, holds_text
+from conductor_cli.server.requests import build_job
 from conductor_cli.server.runs import Runs
 
 API: Final = ChatCompletionsApi()
@@ -64,18 +61,6 @@ class InProcessServer:
         response: dict[str, Any] = await self._open().call_async(self._answer, body)
         return response
 
-    def stream(self, body: Mapping[str, Any]) -> Generator[Piece | dict[str, Any], None, None]:
-        """Yield the pieces of the answer, then the whole response. Closing stops the run. Raises `RequestError`."""
-        pieces: SimpleQueue[Piece | None] = SimpleQueue()
-        future = self._open().start_task_soon(self._answer, {**body, "stream": True}, pieces.put)
-        future.add_done_callback(lambda _: pieces.put(None))
-        try:
-            while (piece := pieces.get()) is not None:
-                yield piece
-            yield future.result()
-        finally:
-            future.cancel()
-
     def close(self) -> None:
         """Stop what still runs, and close the models."""
         with self._lock:
@@ -91,7 +76,7 @@ class InProcessServer:
                 atexit.register(self.close)
             return self._portal
 
-    async def _answer(self, body: Mapping[str, Any], show: Callable[[Piece], None] = lambda _: None) -> dict[str, Any]:
+    async def _answer(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Have a run performed as `conductor serve` does, and return its response."""
         task, run, created = asyncio.current_task(), new_run_id(datetime.now(UTC)), int(time.time())
         assert task is not None
@@ -99,18 +84,11 @@ class InProcessServer:
         try:
             request = API.parse(body)
             await require_schema(request)
-            sign = partial(client_calls, ids=self._runs.call_ids)
-            stream = ResponseStream(holds_text=holds_text(request), sign=sign)
-
-            def show_event(event: Event, trace: Trace) -> None:
-                for piece in stream.read(event, trace):
-                    show(piece)
-
-            await self._runs.perform(await build_job(self._runs, request, run), show_event)
-            ended = stream.outcome()
-            if isinstance(ended, RequestError):
-                raise ended
-            return API.encoder(request, run, created).whole(ended)
+            ended = await self._runs.perform(await build_job(self._runs, request, run), lambda *_: None)
+            outcome = outcome_of(ended.trace, sign=partial(client_calls, ids=self._runs.call_ids))
+            if isinstance(outcome, RequestError):
+                raise outcome
+            return API.encoder(request, run, created).whole(outcome)
         except ConductorError as error:
             raise request_error(error.failure, run) from None
         finally:
