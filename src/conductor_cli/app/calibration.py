@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
 
 from conductor_cli.app.evaluation import EvaluationRequest, load_cases
 from conductor_cli.app.worker_selection import resolve_pool
@@ -19,9 +18,6 @@ from conductor_cli.evals.cases import hash_cases
 from conductor_cli.evals.outcomes import Evaluation
 from conductor_cli.evals.summary import summarize
 from conductor_cli.evals.systems import ALONE
-
-PARALLEL: Final = 8
-"""Runs at the same time, if no number is given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
