@@ -90,7 +90,7 @@ def test_a_fallback_is_named_before_it_is_approved(three: Stage) -> None:
     three.plan = "I would rather not."
     with terminal(three, "ask", "--approve", "hi", size=(100, 60)) as shown:
         shown.until(CHOICES)
-        assert "PLAN  1 step\nthe planner's output was not a valid plan; as a fallback, alpha answers" in re.sub(
+        assert "PLAN  1 step\nthe planner's output was not a valid plan; as a fallback, worker alpha answers" in re.sub(
             " +\n", "\n", shown.screen
         )
         three.plan = THREE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from base64 import b64encode
 from contextlib import suppress
 from pathlib import Path
@@ -78,6 +79,14 @@ def test_a_damaged_model_of_the_store_is_a_warning(stage: Stage, tiny: Path) -> 
     assert check["state"] == "warning"
     assert "models/mine/manifest.toml: " in check["found"]
     assert "conductor model rm mine" in check["hint"]
+
+
+def test_no_hint_begins_in_the_middle_of_a_sentence(stage: Stage) -> None:
+    stage.models |= {"planner": refuses(401), "alpha": refuses(401), "beta": refuses(500)}
+    checks = stage.inside("doctor", "--json").json["checks"]
+    hints = [line for check in checks if check["state"] != "ok" for line in check["hint"].splitlines()]
+    assert len(hints) > 3
+    assert not [line for line in hints if re.match(r"(or|and|then)\b", line)]
 
 
 def test_hints_are_aligned_below_the_check(stage: Stage) -> None:

@@ -102,7 +102,7 @@ def test_a_plan_that_was_repaired_is_told(stage: Stage) -> None:
 def test_a_plan_that_was_replaced_is_told(stage: Stage) -> None:
     stage.plan = "This is no plan at all."
     done = stage.inside("ask", "1+1", "--format", "json")
-    assert done.err == "conductor: the planner's output was not a valid plan; as a fallback, alpha answers\n"
+    assert done.err == "conductor: the planner's output was not a valid plan; as a fallback, worker alpha answers\n"
     assert [item["reason"] for item in done.json["rejected_plans"]] == ["plan_invalid", "plan_invalid"]
     assert [item["recovered"] for item in done.json["notices"]] == [True]
     assert "finished, recovered" in stage.inside("trace", "list").out

@@ -230,7 +230,10 @@ def test_a_server_is_tried_and_a_broken_one_says_why(tools: Stage) -> None:
     assert "freely: read-only" in next(line for line in done.out.splitlines() if line.startswith("add"))
     tools.inside("tools", "add", "bad", "--", "sh", "-c", "echo no such directory: /data >&2; exit 2")
     tools.inside("tools", "add", "none", "--", str(SERVER.parent / "missing"))
-    done = tools.ends(1, "tools", "test", "bad", "none")
+    tools.inside("tools", "add", "dead", "http://127.0.0.1:9/mcp")
+    again = "start it, or change it: conductor tools add dead URL"
+    done = tools.ends(1, "tools", "test", "bad", "none", "dead", told=again)
+    assert "dead failed: its address cannot be reached" in done.out
     assert "bad failed: it has ended: no such directory: /data" in done.out
     assert "/missing cannot be started: No such file or directory" in done.out
 

@@ -97,7 +97,7 @@ WRONG = {
     "[workers.w]\nkind = 'openai'\nenabled = 'no'": "line 3: enabled: expected true or false, found text ('no')",
     "[workers.w]\nkind = 'openai'\nparallel = 0": "line 3: parallel is 0; expected at least 1",
     "[workers.w]\nkind = 'openai'\nparallel = true": "line 3: parallel: expected a whole number, found true or false",
-    "[workers.w]\nkind = 'openai'\nprice = 3": "line 3: price: expected an object, found a number (3)",
+    "[workers.w]\nkind = 'openai'\nprice = 3": "line 3: price: expected a table { … }, found a number (3)",
     "[workers.w]\nkind = 'openai'\nprice = { input = 1 }": "line 3: price: 'output' is missing",
     "[workers.w]\nkind = 'openai'\nprice = { input = 1, output = -1 }": "line 3: price: an amount must be 0 or more",
     "[workers.w]\nkind = 'openai'\nprice = { input = nan, output = 1 }": "line 3: price.input: expected a number",

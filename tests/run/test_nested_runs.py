@@ -152,7 +152,7 @@ def test_in_a_failed_review_the_best_worker_sees_the_existing_answer() -> None:
     planner = ScriptedModel([["A | - | one"], ["what?"]])
     ann = ScriptedModel([["first"], ["second"]])
     run, events = play(setting(planner, {"ann": ann}, limits=ONCE))
-    assert "the planner's output was not a valid plan; as a fallback, ann answers" in notices(inner(events, 2))
+    assert "the planner's output was not a valid plan; as a fallback, worker ann answers" in notices(inner(events, 2))
     assert "first" in ann.requests[1].messages[-1].content
     assert run.trace.answer == "second"
 

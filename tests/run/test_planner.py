@@ -113,7 +113,7 @@ def test_after_two_faults_the_best_worker_answers() -> None:
     )
     run, events = play(setting("no plan at all", {"ann": says("x"), "bob": says("yes")}, pool=pool))
     assert [event.attempt for event in of(events, ev.PlanRejected)] == [1, 2]
-    assert notices(events) == ["the planner's output was not a valid plan; as a fallback, bob answers"]
+    assert notices(events) == ["the planner's output was not a valid plan; as a fallback, worker bob answers"]
     assert run.trace.answer == "yes"
     assert run.trace.plan == plan_of(("bob", (), "Answer the question."))
 
@@ -132,7 +132,7 @@ def test_a_fallback_avoids_workers_that_are_down() -> None:
     planner = ScriptedModel([["A | - | one\nZ | - | two\n"], [5.0, "nothing"]])
     run, events = play(setting(planner, {"ann": ScriptedModel([[ModelError("auth", "bad key")]]), "bob": says("yes")}))
     assert notices(events)[0] == (
-        "the planner's output was not a valid plan; the steps planned so far are kept, and bob answers"
+        "the planner's output was not a valid plan; the steps planned so far are kept, and worker bob answers"
     )
     assert run.trace.answer == "yes"
 
@@ -210,7 +210,9 @@ def test_a_conductor_that_stays_silent_is_given_up_on() -> None:
 def test_a_failing_planner_is_not_said_to_have_written_a_bad_plan() -> None:
     planner = ScriptedModel([[ModelError("overloaded", "planner: server error (500): boom")]] * 2)
     _, events = play(setting(planner))
-    assert notices(events) == ["the planner failed (planner: server error (500): boom); as a fallback, ann answers"]
+    assert notices(events) == [
+        "the planner failed (planner: server error (500): boom); as a fallback, worker ann answers"
+    ]
 
 
 def test_if_the_conductor_fails_after_a_step_the_best_worker_does_the_rest() -> None:
@@ -464,5 +466,5 @@ def test_a_planner_without_a_choice_is_not_asked_again() -> None:
     run, events = play(replace(setting(planner, {"ann": says("42")}), limits=Limits()))
     assert len(planner.requests) == 1
     assert of(events, ev.PlanRejected)[0].problem == "the plan has more than 1 step"
-    assert notices(events) == ["the planner's output was not a valid plan; as a fallback, ann answers"]
+    assert notices(events) == ["the planner's output was not a valid plan; as a fallback, worker ann answers"]
     assert run.trace.answer == "42"

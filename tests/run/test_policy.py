@@ -214,7 +214,7 @@ def test_after_two_such_faults_the_best_worker_answers_with_what_it_may_see() ->
     run, events = play(desk(planner, LOCAL_FILES), FILES)
     assert [record.worker for record in run.trace.steps] == ["bob", "ann", "ann"]
     assert notices(events) == [
-        "the planner's output was not a valid plan; the steps planned so far are kept, and ann answers"
+        "the planner's output was not a valid plan; the steps planned so far are kept, and worker ann answers"
     ]
 
 
@@ -398,7 +398,7 @@ def test_a_conductor_without_files_is_not_shown_subtasks_that_may_reveal_them() 
     assert not workers["bob"].heard
     assert run.trace.steps[-1].worker == "ann"
     assert (
-        "the resumed plan may reveal inputs hidden from the planner; the steps planned so far are kept, and ann"
+        "the resumed plan may reveal inputs hidden from the planner; the steps planned so far are kept, and worker ann"
         in notices(events)[1]
     )
     planner = Gossip([("B", "-")])

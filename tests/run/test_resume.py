@@ -101,7 +101,7 @@ def test_more_steps_than_are_allowed_now_get_an_answering_step() -> None:
     assert planner.requests == []
     assert (
         notices(events)[-1]
-        == "the planner's output was not a valid plan; the steps planned so far are kept, and ann answers"
+        == "the planner's output was not a valid plan; the steps planned so far are kept, and worker ann answers"
     )
     assert run.trace.steps[-1].step.access == (1, 2)
 

@@ -114,7 +114,7 @@ def test_where_the_planner_fails_the_best_worker_takes_the_rest(reply: Any) -> N
     run, events = play(revising("A | - | easy one\nB | 1 | hard two", reply, reply))
     assert (run.trace.answer, run.trace.exit_code) == ("ann", 0)
     assert run.trace.steps[-1].step.access == (1,)
-    assert "the steps planned so far are kept, and ann answers" in notices(events)[-1]
+    assert "the steps planned so far are kept, and worker ann answers" in notices(events)[-1]
     run, _ = play(revising("A | - | easy one\nB | 1 | hard two", reply, reply, words=("hard", "Answer the question")))
     assert (run.trace.answer, run.trace.exit_code) == ("ann", 7)
 

@@ -183,6 +183,13 @@ def test_the_totals_are_the_sum_of_the_rows() -> None:
     assert total == [sum(column) for column in zip(*parts, strict=True)]
 
 
+def test_no_time_is_shown_as_a_machine_writes_it() -> None:
+    for trace in traces():
+        shown = re.sub(r"<[^>]*>", "", html_page(trace))
+        assert re.search(r"started \d{1,2} [A-Z][a-z]+ 20\d\d, \d\d:\d\d UTC", shown)
+        assert not re.search(r"20\d\d-\d\d-\d\dT\d\d", shown)
+
+
 def test_the_page_is_readable_by_day_and_by_night() -> None:
     page = html_page(stored("parallel"))
     assert "prefers-color-scheme: dark" in page

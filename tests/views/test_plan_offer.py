@@ -75,9 +75,9 @@ def test_a_plan_shows_reader_access_and_cost() -> None:
 
 
 def test_a_plan_that_the_planner_did_not_simply_write_says_so() -> None:
-    offer = replace(OFFER, remarks=("the planner failed; as a fallback, small answers",))
+    offer = replace(OFFER, remarks=("the planner failed; as a fallback, worker small answers",))
     lines = text_of(plan_lines(offer, Screen(width=40))).splitlines()
-    assert lines[:3] == ["PLAN  4 steps", "the planner failed; as a fallback, small", "answers"]
+    assert lines[:3] == ["PLAN  4 steps", "the planner failed; as a fallback,", "worker small answers"]
 
 
 def test_the_totals_show_estimate_and_limits() -> None:

@@ -300,7 +300,7 @@ class Attacher:
 def decode_text(data: bytes, source: str) -> str:
     """These bytes as text. Raises `UsageError` where they are no UTF-8 or hold NUL bytes."""
     refused = describe_refused(data)
-    attachable = "attach text, PNG, JPEG, GIF, WebP or PDF files"
+    attachable = "attach text, PNG, JPEG, GIF, WebP, PDF, .docx or HTML files, notebooks or directories"
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -71,7 +71,8 @@ class Table:
             return load(kind, known)
         except DecodeError as error:
             # Its message begins with the place: `price.input: expected …`.
-            raise self.error(re.split(r"\W", str(error), maxsplit=1)[0], str(error)) from None
+            message = str(error).replace("expected an object", "expected a table { … }")
+            raise self.error(re.split(r"\W", message, maxsplit=1)[0], message) from None
 
     def refuse_unknown(self, key: str, known: Sequence[str], values: Mapping[str, Any]) -> None:
         """Raise `ConfigError` for a name that the inner table `key`, or with "" this one, cannot have."""

@@ -326,7 +326,7 @@ class Planner:
             message = f"{why}, and the policy allows no worker to answer alone"
             return Failure(kind="policy", message=message, hint=POLICY_HINT)
         how = "as a fallback," if number == 1 else "the steps planned so far are kept, and"
-        state.notice(f"{why}; {how} {worker} answers", recovered=True)
+        state.notice(f"{why}; {how} worker {worker} answers", recovered=True)
         everything = self._context().all_before(number)
         step = Step(worker=worker, subtask=FINISH if number > 1 else ANSWER_DIRECTLY, access=everything)
         step = state.policy.without_hidden(state.steps_before(), step)

@@ -203,7 +203,8 @@ def _failed_attempt(attempt: FailedAttempt, record: StepRecord) -> Node:
         followed += f"; hint: {attempt.error.hint}" if attempt.error.hint else ""
     elif attempt.retry_in is not None and record.retry_at is None:
         followed = f", waited {format_duration(attempt.retry_in)}"
-    label = f"{front}: {attempt.message or describe_failure(attempt.error)}{followed}"
+    why = attempt.message or describe_failure(attempt.error)
+    label = f"{front}: {why.rstrip('.') if followed else why}{followed}"
     return Node(kind="attempt", state="failed", label=label)
 
 
