@@ -16,6 +16,7 @@ from conductor_cli.state import home
 from conductor_cli.state.postgres import database as module
 from tests.cli.stage import Stage, says, stalls
 from tests.server.plain_api import Serving, serving
+from tests.server.test_tool_turns import Talk, asks, by_turns
 from tests.state.cluster import Cluster
 from tests.state.conftest import postgres
 
@@ -142,3 +143,16 @@ def test_while_the_database_is_away_requests_get_503_and_others_go_on(
     finally:
         if not started:
             postgres.control("start")
+
+
+def test_the_results_of_tools_may_go_to_another_replica(stage: Stage, replicas: tuple[Serving, Serving]) -> None:
+    """The ids of calls are signed with a secret that the database has, so the worker that asked goes on."""
+    stage.models["alpha"] = by_turns(asks("a.py"), says("Done."))
+    talk = Talk(replicas[0], "responses")
+    talk.ask()
+    talk.give()
+    talk.server = replicas[1]
+    talk.ask()
+    assert talk.text == "Done."
+    assert (len(stage.asked("planner")), len(stage.asked("alpha"))) == (1, 2)
+    assert stage.asked("alpha")[1].json["messages"][-1]["tool_call_id"] == "own0"

@@ -54,6 +54,7 @@ class Job:
     - `origin` is who asks, as the trace says it, and `spender` who spends. `id` is the id of the run, where it was
       announced already. `notices` are shown at the start.
     - `streams`: the answer is shown as it comes, and cannot be taken back. `room` is as in `Conductor`.
+    - `leased`: another process goes on with the run where this one is gone, and this one makes no call then.
     """
 
     question: Question
@@ -72,6 +73,7 @@ class Job:
     notices: tuple[str, ...] = ()
     streams: bool = False
     room: asyncio.Event | None = None
+    leased: bool = False
 
     @property
     def plans(self) -> bool:
@@ -110,7 +112,7 @@ def begin_run(job: Job, conductor: Conductor) -> Run:
         conductor = replace(conductor, limits=replace(conductor.limits, recursion=0))
     conductor = replace(
         conductor, notices=(*conductor.notices, *job.notices), origin=job.origin or conductor.origin, room=job.room,
-        streams_answer=job.streams,
+        streams_answer=job.streams, leased=job.id if job.leased else "",
     )  # fmt: skip
     return start_run(
         conductor, job.question, plan=job.plan, resume=job.resume, plan_only=job.plan_only, approve=job.approves,
@@ -124,7 +126,7 @@ async def perform(run: Run, job: Job) -> AsyncGenerator[tuple[Event, Trace], Non
     Where telemetry is configured, it reads each event too. Raises `ConfigError` before anything is called where a
     trace is required and cannot be stored, and `TraceIncomplete` at the end where it could not be stored whole.
     """
-    recorder, telemetry = RunRecorder(run, job), watch_run()
+    recorder, telemetry = RunRecorder(run, job), None if run.state.goes_on else watch_run()
     try:
         async with aclosing(aiter(run)) as events:
             async for event, trace in events:
@@ -162,6 +164,8 @@ class RunRecorder:
         self._job = job
         self._required = job.settings["traces.keep"] == ALWAYS
         self._writer: EventWriter | None = None
+        if run.state.goes_on and job.store is not None:
+            self._writer = job.store.open(run.id)
         self._timer: asyncio.TimerHandle | None = None
         self._reported = set[str]()
 

@@ -60,6 +60,7 @@ FailureReason = Literal[
     "no_planner",  # planning is needed and there is no planner
     "nesting_limit",  # a step on the conductor itself, deeper than runs may nest
     "state",  # the database that has the state does not answer, or refuses
+    "taken_over",  # another process goes on with the run, because this one seemed to be gone
     "worker_unknown",  # no worker has this name
     "worker_excluded",  # the worker was left out before the run began
     "circuit_open",  # the worker failed several times in a row, and is skipped for a time
@@ -164,9 +165,7 @@ class LimitReached(ConductorError):
 
     kind: FailureKind = "limit"
 
-    def __init__(
-        self, message: str, *, hint: str = "", reason: LimitReason | Literal["", "state"] = "", suggested: str = ""
-    ) -> None:
+    def __init__(self, message: str, *, hint: str = "", reason: FailureReason = "", suggested: str = "") -> None:
         super().__init__(message, hint=hint, reason=reason)
         self.suggested_limit = suggested
 
@@ -175,6 +174,13 @@ class StateUnavailable(LimitReached):
     """The database that says what may be spent does not answer. The same request may succeed in a moment."""
 
     kind = "unreachable"
+
+
+class TakenOver(StateUnavailable):
+    """Another process goes on with a run, because this one seemed to be gone."""
+
+    def __init__(self) -> None:
+        super().__init__("another process goes on with this run; read it again", reason="taken_over")
 
 
 class PlanError(ConductorError):

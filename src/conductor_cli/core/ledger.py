@@ -95,6 +95,11 @@ class Ledger:
         self._calls += reservation.call
         self.spent = self.spent + usage
 
+    def count(self, usage: Usage, calls: int) -> None:
+        """Count what was used before this ledger was there, with so many calls to workers."""
+        self._calls += calls
+        self.spent = self.spent + usage
+
     def release(self, reservation: Reservation) -> None:
         """The call is not made after all."""
         self._held.remove(reservation)

@@ -104,6 +104,7 @@ class Conductor:
       nobody.
     - `room` is set while whoever reads the run keeps up: a worker's answer waits for it; None if nobody has to wait.
     - `attachments` has the bytes of images and documents. `origin` is who asks, as the trace says it.
+    - `leased` is the run that this process must still have when it makes a call; empty where nobody else can have it.
     """
 
     model: Model | None
@@ -135,6 +136,7 @@ class Conductor:
     attachments: AttachmentStore | None = None
     origin: str = ""
     room: asyncio.Event | None = None
+    leased: str = ""
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], datetime] = lambda: datetime.now(UTC)
     random: random.Random = field(default_factory=random.Random)
@@ -210,6 +212,7 @@ class RunResources:
         self._tools: ToolBox | None = None
         self._provider_slots = config.provider_slots
         self._daily_spend = config.daily_spend
+        self._leased = config.leased
         self.down = dict(config.unavailable)  # Workers that are not asked again in this run, and why
         self._pool = config.pool
         self.circuits: CircuitStates = config.circuits or Circuits(BreakerRules(failures=0))
@@ -270,7 +273,7 @@ class RunResources:
         spend = self._daily_spend
         while True:
             before = self._times_freed
-            reservation = await spend.reserve(decide, release, worker) if spend else decide(NO_DAY_LIMITS)
+            reservation = await spend.reserve(decide, release, worker, self._leased) if spend else decide(NO_DAY_LIMITS)
             if reservation is not None:
                 return reservation
             # There is no lock around this: nothing is awaited between looking for room and waiting for the event.

@@ -45,7 +45,7 @@ class _WorkerStep:
     def __init__(self, state: RunContext, number: int) -> None:
         self._state = state
         self._number = number
-        self._attempt = 0
+        self._attempt = state.record(number).attempt  # some, where another process has begun the step
         self._tried: list[str] = []
 
     async def run(self, planned: str) -> Failure | None:

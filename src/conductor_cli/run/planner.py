@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import ConductorError, Failure, FailureKind, LimitReached, ModelError, PlanError
@@ -30,8 +30,8 @@ from conductor_cli.core.plan_formats import ParsedStep, PlanFormatContext
 from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY
 from conductor_cli.core.policy import POLICY_HINT, step_limit
 from conductor_cli.core.pool import Pool
-from conductor_cli.core.trace import StepRecord, Trace
-from conductor_cli.core.usage import NO_USAGE
+from conductor_cli.core.trace import ENDED, StepRecord, Trace
+from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.models.base import Model
 from conductor_cli.run.attempt import retry_wait
 from conductor_cli.run.circuits import WORDS
@@ -87,7 +87,7 @@ def begin_revision(state: RunContext, number: int) -> None:
 def _revise(state: RunContext, revised: ev.PlanRevised, record: StepRecord) -> None:
     names = set(state.config.pool.names)
     hidden = {revised.step, *revised.left_out}
-    kept = sum(each.number not in hidden for each in state.trace.steps)
+    kept = sum(each.number not in hidden and each.number < revised.first for each in state.trace.steps)
     state.resources.revisions_left = 0
     state.revision = Revision(
         step=revised.step,
@@ -97,7 +97,8 @@ def _revise(state: RunContext, revised: ev.PlanRevised, record: StepRecord) -> N
         most=max(1, step_limit(state.config.limits, state.config.pool.names) - kept),
         unusable=frozenset(_unusable(state, record)) if state.resumed is None else frozenset(),
     )
-    state.emit(revised)
+    if not state.goes_on or state.trace.revised is None:
+        state.emit(revised)
 
 
 def _unusable(state: RunContext, record: StepRecord) -> set[str]:
@@ -121,9 +122,11 @@ class Planner:
     async def make_plan(self) -> Failure | None:
         """Have the plan written, read from a file, or reused. Returns what makes that impossible."""
         state = self._state
+        if state.goes_on and self._take_over(state.trace):
+            return None
         if state.given_plan is not None:
             return self._announce(state.given_plan)
-        if state.resumed is not None and self._reuse(state.resumed):
+        if state.resumed is not None and not state.goes_on and self._reuse(state.resumed):
             return None
         if state.config.model is None:
             return Failure(kind="conductor", message="there is no planner to plan with", reason="no_planner")
@@ -204,7 +207,8 @@ class Planner:
         failure = self.problem_with(plan, reviewed=reviewed)
         if failure is not None:
             return failure
-        for number, step in enumerate(plan.steps, start=1):
+        known = len(self._state.trace.steps)  # where another process has begun to announce them
+        for number, step in enumerate(plan.steps[known:], start=known + 1):
             last = number == len(plan.steps)
             if reviewed:
                 self._state.add_step(number, step, last=last)
@@ -212,6 +216,36 @@ class Planner:
                 announce_parsed(self._state, ParsedStep(number=number, step=step, last=last))
         self._state.finish_plan(self._state.current_plan(plan.reasoning))
         return None
+
+    def _take_over(self, trace: Trace) -> bool:
+        """Schedule what a process that was lost has left to do. Returns whether its plan is complete.
+
+        What the calls cost that it was making is not known, so each counts as one without a price.
+        """
+        state, resources = self._state, self._state.resources
+        if not state.nested:
+            state.notice("the process of this run was lost; another one goes on with it", recovered=True)
+        if trace.revised is not None:
+            given_up = next(record for record in trace.steps if record.number == trace.revised.step)
+            _revise(state, trace.revised, given_up)
+        lost = Failure(kind="terminated", message="the process that made this call was lost", reason="taken_over")
+        for record in trace.steps:
+            in_flight = record.state == "running" and record.step.worker != SELF
+            if in_flight and not (record.failed and record.failed[-1].attempt == record.attempt):
+                place: Any = {"at": state.now(), "step": record.number, "attempt": record.attempt}
+                state.emit(ev.StepFailed(**place, error=lost, usage=Usage(calls=1, unpriced=1), retry_in=0.0))
+            state.schedule.add(record.number, record.step.worker, record.step.access)
+            if record.state in ENDED:
+                state.schedule.mark_ended(record.number)
+        if not state.nested:
+            left = (each.nested.usage for each in trace.steps if each.nested is not None and each.state not in ENDED)
+            spent = sum(left, state.trace.usage)
+            resources.ledger.count(spent, spent.calls - trace.planning.calls)
+            resources.tool_calls_left -= sum(len(record.tools) for record in trace.steps)
+        if trace.plan is None and any(record.last for record in trace.steps):
+            state.finish_plan(state.current_plan())
+        state.wake()
+        return state.trace.plan is not None
 
     def _reuse(self, earlier: Trace) -> bool:
         """Reuse the steps of a resumed run, finished or not. Returns whether its plan is complete."""

@@ -48,7 +48,8 @@ def start_run(  # noqa: PLR0913 - each is a way to run it
     """Start `question`; nothing happens before the stream is read.
 
     `id` is one of `new_run_id`, where the run was announced before it could begin. With `plan` nothing is planned.
-    With `resume` the finished steps of that run are reused and only what is missing is done. With `plan_only`
+    With `resume` the finished steps of that run are reused and only what is missing is done; where it has this `id`,
+    its process was lost, and the run itself goes on without beginning anew. With `plan_only`
     no step is started and the answer stays empty; with `approve` none is started before `Run.decide` was told so.
     Raises `PolicyError`, `ConfigError`, `ConductorUnusable`, or `UsageError` where an attachment is gone or nobody
     can see it; all before anything is called.
@@ -102,7 +103,7 @@ class Run:
         self._over = asyncio.Event()
         self._crash: Failure | None = None
         self._being_read = False
-        self.read_so_far = Trace()  # The trace after the event that was read last
+        self.read_so_far = state.trace  # The trace after the event that was read last
         self._revising = False  # Whether the step that was to answer may have failed, and another one will
 
     @property
@@ -217,7 +218,10 @@ class Run:
     async def _drive(self) -> None:
         try:
             self.state.restart_clock()
-            self._announce_start()
+            if self.trace.ended:  # a nested run, whose step is to end
+                return
+            if not self.state.goes_on:
+                self._announce_start()
             # The reader takes the start before anything is called: it may have to store it first, and fail.
             await asyncio.sleep(0)
             async with asyncio.TaskGroup() as group:
@@ -278,9 +282,9 @@ class Run:
     async def _wait_until_over(self) -> None:
         """Wait until the run is over or its reader is gone; then cancel whatever still runs."""
         # A nested run ends with the run around it, so only that one watches the clock.
-        limit = None if self.state.nested else self.config.limits.seconds
+        limit, before = None if self.state.nested else self.config.limits.seconds, self.trace.at
         try:
-            async with asyncio.timeout(limit) as self.state.time_limit:
+            async with asyncio.timeout(None if limit is None else max(limit - before, 0.0)) as self.state.time_limit:
                 await self._over.wait()
         except TimeoutError:
             seconds = limit or 0.0

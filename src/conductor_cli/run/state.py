@@ -67,7 +67,8 @@ _STOP_REASONS: Final[dict[str, ev.StopReason]] = {"limit": "limit", "cancelled":
 class RunContext:
     """What one run was given, and how far it has come.
 
-    `given_plan` replaces planning. `resumed` is the run whose finished steps are reused. `depth_left` is how deep steps
+    `given_plan` replaces planning. `resumed` is the run whose finished steps are reused; where that is this run itself,
+    its process was lost, and it goes on behind its last event. `depth_left` is how deep steps
     on the conductor itself may still nest, and `reviews` how many reviews are appended to the plan. `final` says that
     the answer goes to the user, `nested` that this run is a step of another. `plan_only` starts no step, and
     `awaits_approval` none before the user has approved the plan. `given_holds_files` says that item 0
@@ -122,7 +123,11 @@ class RunContext:
 
     def __post_init__(self) -> None:
         self._start = self.config.clock()
-        if self.resumed is not None:
+        if self.resumed is not None and self.goes_on:
+            self.trace = self.resumed
+            failed = {record.number: [each.error for each in record.failed] for record in self.trace.steps}
+            self.errors = {number: errors for number, errors in failed.items() if errors}
+        elif self.resumed is not None:
             earlier = self.resumed.done()
             self.resumed = without_outdated(self.resumed)
             self.repeated = tuple(number for number in earlier if number not in self.resumed.done())
@@ -138,11 +143,16 @@ class RunContext:
         self.media_access = find_media_access(self.question, shown, self.config.pool)
         self.discard_plan()
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether another process has begun this run."""
+        return self.resumed is not None and self.resumed.run == self.id
+
     # The stream of events
 
     def restart_clock(self) -> None:
-        """Count the seconds from now on: a run begins when its events are first read."""
-        self._start = self.config.clock()
+        """Count the seconds from now on: a run begins when its events are first read, or goes on then."""
+        self._start = self.config.clock() - self.trace.at
         self.planning_since = 0.0
 
     def now(self) -> float:

@@ -17,6 +17,7 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -27,7 +28,7 @@ from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
 from conductor_cli.server.api.errors import error_body
 from conductor_cli.server.api.request import RequestError
-from conductor_cli.server.client_keys import ClientKey, find_key
+from conductor_cli.server.client_keys import ClientKey, ClientKeys, find_key
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -409,3 +410,13 @@ def principal_of(scope: Mapping[str, Any]) -> Principal:
     """Who sent the request of an ASGI scope."""
     host, _ = scope.get("client") or ("", 0)
     return Principal(key=scope.get(CLIENT_KEY), address=host)
+
+
+def principal_from(origin: str, directory: Path) -> Principal:
+    """Whom a batch or a run is of, with the key as the configuration `directory` has it now. Raises `RequestError`."""
+    if origin == Principal().origin:
+        return Principal(address="stored")
+    for key in ClientKeys(directory).all():
+        if (client := Principal(key=key)).origin == origin:
+            return client
+    raise RequestError(401, "invalid_api_key", "the key that asked was removed")

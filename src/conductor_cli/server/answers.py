@@ -133,7 +133,7 @@ class RunAnswer:
                 await _send_body(send, data, more=True)
                 reader.told()
             pieces = await reader.pieces()
-            if reader.is_gone:
+            if reader.is_gone or self.served.is_lost:  # cut off, a stream is read on elsewhere
                 return False
             goes_on = pieces is not None
             try:

@@ -36,13 +36,12 @@ from conductor_cli.core.errors import ConductorError, Failure
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.evals.cost import Budget
 from conductor_cli.models.disk import exclusive_lock
-from conductor_cli.server.access import Principal, describe_error, principal_of
+from conductor_cli.server.access import Principal, describe_error, principal_from, principal_of
 from conductor_cli.server.answers import answering
 from conductor_cli.server.api.bodies import refused
 from conductor_cli.server.api.errors import error_body
 from conductor_cli.server.api.request import RequestError, ServedAnswer
 from conductor_cli.server.body import read_body, read_json
-from conductor_cli.server.client_keys import ClientKeys
 from conductor_cli.server.files import Files, Record, Records, shown
 
 if TYPE_CHECKING:
@@ -209,7 +208,7 @@ class Batches:
         """Ask a request of a batch as if its client had sent it."""
         try:
             async with self._turns:
-                client = self._client(record["owner"])
+                client = principal_from(record["owner"], self._registry.runs.settings().paths.config)
                 served, write = await self._begin(record["endpoint"], item.data["body"], client)
                 try:
                     ended = await _outcome(self._registry, served)
@@ -226,15 +225,6 @@ class Batches:
             return Asked(line=_line(item.id, response, None), failure=failure)
         response = {"status_code": 200, "request_id": served.id, "body": body}
         return Asked(line=_line(item.id, response, None), cost=cost)
-
-    def _client(self, owner: str) -> Principal:
-        """Return whose batch it is, with the limits that the key has now. Raises `RequestError`."""
-        if owner == Principal().origin:
-            return Principal(address="batch")
-        for key in ClientKeys(self._registry.runs.settings().paths.config).all():
-            if (client := Principal(key=key)).origin == owner:
-                return client
-        raise RequestError(401, "invalid_api_key", "the key of this batch was removed")
 
 
 class _BatchRecords(Records):

@@ -1,6 +1,7 @@
 """Runs that another process drives, as their clients read them: from the trace, also while it is written.
 
 So a response is there on every replica over one state, and so is what answers a request with an `Idempotency-Key`.
+Where that process is gone, this one takes over the runs whose clients have asked for it.
 """
 
 from __future__ import annotations
@@ -8,23 +9,27 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.errors import UsageError
+from conductor_cli.core.errors import StateUnavailable, UsageError
 from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.run.conductor import new_run_id
-from conductor_cli.server.access import Principal
+from conductor_cli.server.access import Principal, describe_error
 from conductor_cli.server.api.request import RequestError
 from conductor_cli.server.conversation import client_calls
 from conductor_cli.server.narration import ResponseStream
 from conductor_cli.server.run_registry import RunRegistry, ServedRun
 from conductor_cli.state.home import open_state
 from conductor_cli.state.interfaces import TraceReader
+
+if TYPE_CHECKING:
+    from conductor_cli.state.postgres.records import Leases, LeftRun
 
 LOOK_SECONDS: Final = 0.25
 """Time between two looks at a trace."""
@@ -35,6 +40,14 @@ UNREAD_SECONDS: Final = 60.0
 BEGIN_SECONDS: Final = 60.0
 """How long a run that another replica has announced may take to begin: it may wait for its turn."""
 
+WATCH_SECONDS: Final = 1.0
+"""Time between two looks for runs whose processes are gone, and for what other servers want of those of this one."""
+
+AWAY_SECONDS: Final = 6.0
+"""How long no run is taken after the database was away: those who have them renew their leases first."""
+
+log = logging.getLogger(__name__)
+
 _MODELS: Final = {"mini": "conductor-mini", "ultra": "conductor-ultra"}
 """The model that a run of a mode is said to come from, where only its trace is known."""
 
@@ -42,11 +55,49 @@ _RUN: Final = re.compile(r"[\w-]{1,80}")
 
 
 class FollowedRuns:
-    """The runs that a server reads for its clients, beside those of its registry."""
+    """The runs that a server reads for its clients, beside those of its registry. `go_on` takes one over."""
 
-    def __init__(self, registry: RunRegistry) -> None:
+    def __init__(self, registry: RunRegistry, go_on: Callable[[LeftRun], Awaitable[ServedRun]]) -> None:
         self._registry = registry
+        self._go_on = go_on
+        self._watching: asyncio.Task[None] | None = None
         self._tasks: dict[str, tuple[ServedRun, asyncio.Task[None]]] = {}
+
+    def start(self) -> None:
+        """Take over runs of other servers from now on, where the state has any."""
+        if (leases := self._registry.runs.leases) is not None:
+            self._watching = asyncio.create_task(self._watch(leases))
+
+    async def close(self) -> None:
+        """Take over no more runs."""
+        if self._watching is not None:
+            self._watching.cancel()
+
+    async def _watch(self, leases: Leases) -> None:
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            try:
+                lost, unwanted = await asyncio.to_thread(leases.look)
+                for run in lost:
+                    self._registry.lose(run)
+                for run in unwanted:
+                    self._registry.cancel(run)
+                room = self._registry.room
+                for left in await asyncio.to_thread(leases.take, room) if room else ():
+                    await self._take_over(leases, left)
+            except StateUnavailable:
+                await asyncio.sleep(AWAY_SECONDS)
+            except Exception as error:  # noqa: BLE001 - one run must not keep the server from all others
+                log.error("the runs of other servers: %s", describe_error(error))  # noqa: TRY400 - it may quote a prompt
+
+    async def _take_over(self, leases: Leases, left: LeftRun) -> None:
+        try:
+            (await self._go_on(left)).stays = True
+            log.info("goes on with run %s", left.run)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with it, nobody shall wait for it
+            log.warning("run %s cannot go on: %s", left.run, describe_error(error))
+            give_up = leases.hand_over if isinstance(error, RequestError) and error.retry_after else leases.withdraw
+            await asyncio.to_thread(give_up, left.run)
 
     async def find(self, run: str, client: Principal) -> ServedRun | None:
         """Return a run that this client asked for, wherever it is or was driven; None where there is none."""
@@ -57,23 +108,23 @@ class FollowedRuns:
         if not _RUN.fullmatch(run):
             return None
         reader = open_state(self._registry.runs.settings().paths).traces.follow(run)
-        try:
-            events, goes_on = await asyncio.to_thread(_read_on, reader)
-        except OSError:
-            return None
+        events, goes_on, job = await self._read_on(run, reader)
         first = events[0] if events else None
-        if not isinstance(first, ev.RunStarted) or first.run != run or not client.asked_for(first):
+        begun = isinstance(first, ev.RunStarted) and first.run == run and client.asked_for(first)
+        if not begun and not (job and json.loads(job)["origin"] == client.origin):
             return None
-        served = self._made(first, client)
-        trace = _shown(served, Trace(), events)
+        stream = ResponseStream(sign=partial(client_calls, ids=self._registry.runs.call_ids))
+        served = ServedRun(run, "", stream, origin=client.origin, model=json.loads(job)["body"]["model"] if job else "")
+        trace = shown(served, Trace(), events)
         while not trace.ended and goes_on and events:  # all that is there by now
-            events, goes_on = await asyncio.to_thread(_read_on, reader)
-            trace = _shown(served, trace, events)
+            events, goes_on, _ = await self._read_on(run, reader)
+            trace = shown(served, trace, events)
         if trace.ended or not goes_on:
             served.end(served.stream.outcome(served.reasoning))
-        elif run not in self._tasks:
+            return served
+        if run not in self._tasks:  # else somebody else has begun to follow it meanwhile
             self._tasks[run] = served, asyncio.create_task(self._follow(served, reader, trace))
-        return served
+        return self._tasks[run][0]
 
     async def claim(self, client: Principal, name: str, request: str) -> ServedRun | str:
         """Return the run that answers the request of this `Idempotency-Key`, or the id of the one that is to do so.
@@ -98,14 +149,19 @@ class FollowedRuns:
             else:
                 await asyncio.sleep(LOOK_SECONDS)
 
-    def _made(self, first: ev.RunStarted, client: Principal) -> ServedRun:
-        stream = ResponseStream(sign=partial(client_calls, ids=self._registry.runs.call_ids))
-        model = _MODELS.get(first.mode, "conductor")
-        served = ServedRun(first.run, "", stream, origin=client.origin, model=model)
-        served.created = int(datetime.fromisoformat(first.time).timestamp())
-        if (talk := first.question.conversation) is not None:
-            served.keep_namespaces(talk.tools)
-        return served
+    async def _read_on(self, run: str, reader: TraceReader) -> tuple[list[ev.Event], bool, str]:
+        """Return the next events, whether more may come, and the job of a run that is still to begin."""
+
+        def read() -> tuple[list[ev.Event], bool, str]:
+            live = reader.is_written()
+            try:
+                events = reader.read() if reader.is_behind() else []
+            except OSError:  # it was deleted, or is still to begin
+                job = leases.job(run) if (leases := self._registry.runs.leases) is not None else ""
+                return [], bool(job), job
+            return events, live or bool(events), ""
+
+        return await asyncio.to_thread(read)
 
     async def _follow(self, served: ServedRun, reader: TraceReader, trace: Trace) -> None:
         """Show what comes, until the run has ended or nobody reads it for a while."""
@@ -113,11 +169,8 @@ class FollowedRuns:
         read_at = loop.time()
         try:
             while loop.time() - read_at < UNREAD_SECONDS:
-                try:
-                    events, goes_on = await asyncio.to_thread(_read_on, reader)
-                except OSError:  # it was deleted
-                    events, goes_on = [], False
-                trace = _shown(served, trace, events)
+                events, goes_on, _ = await self._read_on(served.id, reader)
+                trace = shown(served, trace, events)
                 if trace.ended or not (events or goes_on):
                     served.end(served.stream.outcome(served.reasoning))
                     return
@@ -128,16 +181,14 @@ class FollowedRuns:
             del self._tasks[served.id]
 
 
-def _read_on(reader: TraceReader) -> tuple[list[ev.Event], bool]:
-    """Return the next events, and whether more may come. Raises `OSError`."""
-    live = reader.is_written()
-    events = reader.read() if reader.is_behind() else []
-    return events, live or bool(events)
-
-
-def _shown(served: ServedRun, trace: Trace, events: Sequence[ev.Event]) -> Trace:
+def shown(served: ServedRun, trace: Trace, events: Sequence[ev.Event]) -> Trace:
     """Show events after `trace`, and return the trace after them."""
     for event in events:
+        if isinstance(event, ev.RunStarted):
+            served.model = served.model or _MODELS.get(event.mode, "conductor")
+            served.created = int(datetime.fromisoformat(event.time).timestamp())
+            if (talk := event.question.conversation) is not None:
+                served.keep_namespaces(talk.tools)
         trace = apply_event(trace, event)
         served.show(event, trace)
     return trace

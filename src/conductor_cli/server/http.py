@@ -6,8 +6,10 @@ A request is read and checked here, then it is a run of the registry, and `RunAn
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final
@@ -19,14 +21,20 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from conductor_cli import __version__
+from conductor_cli.app.driver import Job
+from conductor_cli.app.tools import keep_tools_of
 from conductor_cli.app.traces import open_trace_store
+from conductor_cli.app.worker_selection import keep_policy_of
 from conductor_cli.core.chat import text_size
 from conductor_cli.core.errors import ConductorError
+from conductor_cli.core.events import Event
 from conductor_cli.core.terminal_text import one_line
+from conductor_cli.core.trace import Trace
 from conductor_cli.programs.schema_check import size_of
-from conductor_cli.server.access import REQUEST_ID, Principal, principal_of
+from conductor_cli.run.conductor import new_run_id
+from conductor_cli.server.access import REQUEST_ID, Principal, principal_from, principal_of
 from conductor_cli.server.answers import RunAnswer, send_error
-from conductor_cli.server.api.bodies import require_schema
+from conductor_cli.server.api.bodies import refused, require_schema
 from conductor_cli.server.api.chat_completions import ChatCompletionsApi
 from conductor_cli.server.api.errors import TOO_LONG, error_body, request_error
 from conductor_cli.server.api.messages import MessagesApi
@@ -36,12 +44,13 @@ from conductor_cli.server.batches import Batches
 from conductor_cli.server.body import read_body
 from conductor_cli.server.conversation import client_calls
 from conductor_cli.server.files import Files
-from conductor_cli.server.followed_runs import FollowedRuns
+from conductor_cli.server.followed_runs import FollowedRuns, shown
 from conductor_cli.server.idempotency import IDENTITY, idempotency_key, says_retry, session_of
 from conductor_cli.server.metrics import Metrics
 from conductor_cli.server.narration import ResponseStream
 from conductor_cli.server.openapi import describe_api
 from conductor_cli.server.page import page_routes
+from conductor_cli.server.page_streams import keyless_json
 from conductor_cli.server.requests import (
     build_demo_job,
     build_job,
@@ -50,10 +59,12 @@ from conductor_cli.server.requests import (
     list_served_models,
 )
 from conductor_cli.server.run_registry import RunRegistry, ServedRun
-from conductor_cli.server.stored_responses import StoredResponses
+from conductor_cli.server.stored_responses import StoredResponses, told
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from conductor_cli.state.postgres.records import LeftRun
 
 APIS: Final[dict[str, ClientApi]] = {
     "/v1/chat/completions": ChatCompletionsApi(), "/v1/responses": ResponsesApi(), "/v1/messages": MessagesApi(),
@@ -100,56 +111,83 @@ class CreateAnswer:
         self._metrics.count_request(api.name)
         await answer(scope, receive, send)
 
-    async def _answer(self, api: ClientApi, http: Request) -> RunAnswer:
+    async def _answer(self, api: ClientApi, http: Request) -> ASGIApp:
         headers = {name.lower(): value for name, value in http.headers.items()}
         registry, principal = self._registry, principal_of(http.scope)
 
-        def parse(body: Mapping[str, Any]) -> tuple[ClientRequest, str]:
+        def parse(body: Mapping[str, Any]) -> tuple[ClientRequest, str, Mapping[str, Any] | None]:
             request = api.parse(body)
             check_size(request)
-            return request, idempotency_key(principal.origin, api.name, body, request, headers)
+            kept = body if request.background or headers.get(IDENTITY) else None
+            return request, idempotency_key(principal.origin, api.name, body, request, headers), kept
 
-        request, key = await read_body(http, parse)
+        request, key, body = await read_body(http, parse)
         if "call_ids" not in vars(registry.runs):  # their secret may be in a database, for which nobody else waits
             await asyncio.to_thread(getattr, registry.runs, "call_ids")
         await require_schema(request)
-        served = registry.join(key, is_retry=says_retry(headers), in_session=bool(session_of(headers)))
-        run = ""
+        served, run = None, ""
+        if not request.background or says_retry(headers):  # nobody reads one in the background, nor has lost it
+            served = registry.join(key, is_retry=says_retry(headers), in_session=bool(session_of(headers)))
         if served is None and headers.get(IDENTITY):
             claimed = await self._followed.claim(principal, headers[IDENTITY], key)
             served, run = (None, claimed) if isinstance(claimed, str) else (claimed, "")
         if served is None:
-            served = begin_run(registry, request, key, principal, headers, run=run)
+            asked = {"path": self._path, "body": body, "origin": principal.origin, "key": key}
+            purpose = classify_utility_request(request, headers)
+            served = await self._begin(request, asked | {"purpose": purpose}, principal, run)
+        if request.background and not request.stream:
+            return JSONResponse(told(served), headers={"x-request-id": served.id})
         return RunAnswer(registry, served, api, replace(request, blobs={}), self._path)
 
+    async def _begin(self, request: ClientRequest, asked: dict[str, Any], principal: Principal, run: str) -> ServedRun:
+        """Begin a run. What another server needs to go on with it is stored before, where the client wants that."""
+        registry, run, leases = self._registry, run or new_run_id(datetime.now(UTC)), None
+        if asked["body"] is not None and registry.runs.store_of(registry.runs.settings()) is not None:
+            leases = registry.runs.leases
+        elif request.background:
+            raise refused("background", "needs a trace, and this server stores none")
+        if leases is not None:
+            await asyncio.to_thread(lambda: leases.announce(run, keyless_json(asked)))
+        try:
+            return begin_run(registry, request, asked, principal, run=run, leased=leases is not None)
+        except RequestError:
+            if leases is not None:
+                await asyncio.to_thread(leases.withdraw, run)
+            raise
 
-def begin_run(  # noqa: PLR0913 - what a request and its headers say
-    registry: RunRegistry, request: ClientRequest, key: str, principal: Principal, headers: Mapping[str, str],
-    *, run: str = "",
+
+def begin_run(  # noqa: PLR0913 - what a request says, and what is known of its run
+    registry: RunRegistry, request: ClientRequest, asked: Mapping[str, Any], principal: Principal, *, run: str,
+    leased: bool = False, events: Sequence[Event] = (),
 ) -> ServedRun:  # fmt: skip
-    """Begin the run of a request that is like no other by this `key`, as `run` if that is given.
+    """Begin the run of a request, or go on behind the `events` that another server has stored of it.
 
-    Raises `RequestError`.
+    `asked` has the `key` that no other request has, and the `purpose` of one that needs no plan. `leased`: another
+    server goes on with the run where this one is gone. Raises `RequestError`.
     """
     stream = ResponseStream(
         holds_text=holds_text(request), keeps_events=request.include_events,
         sign=partial(client_calls, ids=registry.runs.call_ids),
     )  # fmt: skip
-    purpose = classify_utility_request(request, headers)
-    build = build_demo_job if registry.runs.options.rehearsal else build_job
-    served = registry.begin(
-        key, lambda run: build(registry.runs, request, run, principal.key, purpose), stream,
-        principal=principal, run=run,
-    )  # fmt: skip
+    make = build_demo_job if registry.runs.options.rehearsal else build_job
+
+    async def build(run: str) -> Job:
+        trace = shown(served, Trace(), events)
+        job = replace(await make(registry.runs, request, run, principal.key, asked["purpose"]), leased=leased)
+        if not events:
+            return job
+        settings = keep_tools_of(keep_policy_of(job.settings, trace)[0], trace)
+        return replace(job, settings=settings, question=trace.question, resume=trace)
+
+    served = registry.begin(asked["key"], build, stream, principal=principal, run=run)
     served.model = request.model
+    served.stays, served.is_leased = request.background, leased
     served.keep_namespaces(request.tools)
     return served
 
 
-async def begin_batched(
-    registry: RunRegistry, path: str, body: dict[str, Any], principal: Principal
-) -> tuple[ServedRun, Callable[[ServedAnswer], dict[str, Any]]]:
-    """Begin the run of a request of a batch; returns it, and what writes its answer. Raises `RequestError`."""
+async def read_again(path: str, body: dict[str, Any]) -> ClientRequest:
+    """Read a request that was stored. Raises `RequestError`."""
 
     def parse() -> ClientRequest:
         request = APIS[path].parse(body)
@@ -158,7 +196,23 @@ async def begin_batched(
 
     request = await asyncio.to_thread(parse)
     await require_schema(request)
-    served = begin_run(registry, request, f"batch {token_hex(16)}", principal, {})
+    return request
+
+
+async def go_on(registry: RunRegistry, left: LeftRun) -> ServedRun:
+    """Go on with the run of a server that is gone, as if its client had asked here."""
+    asked = json.loads(left.job)
+    request = await read_again(asked["path"], asked["body"])
+    client = principal_from(asked["origin"], registry.runs.settings().paths.config)
+    return begin_run(registry, request, asked, client, run=left.run, leased=True, events=left.events)
+
+
+async def begin_batched(
+    registry: RunRegistry, path: str, body: dict[str, Any], principal: Principal
+) -> tuple[ServedRun, Callable[[ServedAnswer], dict[str, Any]]]:
+    """Begin the run of a request of a batch; returns it, and what writes its answer. Raises `RequestError`."""
+    request, asked = await read_again(path, body), {"key": f"batch {token_hex(16)}", "purpose": None}
+    served = begin_run(registry, request, asked, principal, run="")
     bare = replace(request, blobs={})
     return served, lambda answer: APIS[path].encoder(bare, served.id, served.created).whole(answer)
 
@@ -210,12 +264,12 @@ def build_app(registry: RunRegistry) -> Starlette:
         text, kind = metrics.render(len(registry.going_on))
         return Response(text, headers={"content-type": kind})
 
-    followed = FollowedRuns(registry)
+    followed = FollowedRuns(registry, partial(go_on, registry))
     answers: dict[str, ASGIApp] = {path: CreateAnswer(registry, followed, metrics, path) for path in APIS}
     state = registry.runs.settings().paths.state
     files = Files(state / "files")
     batches = Batches(registry, files, state / "served-batches", partial(begin_batched, registry))
-    registry.batches = batches
+    registry.background = (batches, followed)
     return Starlette(
         routes=[
             *(Route(path, answer, methods=["POST"]) for path, answer in answers.items()),

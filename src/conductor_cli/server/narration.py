@@ -4,8 +4,8 @@ A stream cannot take text back. So only the text of the answering step is writte
 tried again once it has written something (`Conductor.streams_answer`, `streams_nested`). Where the answering step is a
 nested run, such as a review, that is the answering step in it: a draft that a review may discard is told in a line of
 the reasoning only. The text of other steps is shortened to a line of the reasoning. What a worker writes before it
-calls a tool of its own turns out not to be the answer when it is out already: it stays, and the answer follows as a
-paragraph of its own.
+calls a tool of its own, or before its process is lost and the step begins again, turns out not to be the answer when it
+is out already: it stays, and the answer follows as a paragraph of its own.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class ResponseStream:
         if isinstance(inner, ev.PlanRevised):
             self._answering = self._answering[: len(path) - 1]
         yield from self._find_answering_step(trace)
-        if isinstance(inner, ev.ToolCalled) and path == self._answering:
+        if isinstance(inner, ev.ToolCalled | ev.StepStarted) and path == self._answering:
             self._new_paragraph = bool(self._written)
         if isinstance(event, ev.RunFinished):
             yield from self._finish(event)
@@ -240,7 +240,7 @@ def _place_of(event: ev.Event) -> tuple[Path, ev.Event]:
     path: Path = ()
     while isinstance(event, ev.NestedEvent):
         path, event = (*path, event.step), event.event
-    step = event.step if isinstance(event, ev.StepDelta | ev.ToolCalled) else 0
+    step = event.step if isinstance(event, ev.StepDelta | ev.ToolCalled | ev.StepStarted) else 0
     return (*path, step), event
 
 

@@ -171,9 +171,9 @@ class _Page:
     async def follow_events(self, request: Request) -> Response:
         """Each event once; a client that comes back says by `Last-Event-ID` which one it had last."""
         run = await self._in_thread(lambda: self._found(request))
-        last = request.headers.get("last-event-id", "")
+        last = request.headers.get("last-event-id", "").removeprefix(f"{run}:")
         after = int(last) if last.isascii() and last.isdecimal() else 0
-        return self._stream(request, event_stream(self._store().follow(run), after))
+        return self._stream(request, event_stream(self._store().follow(run), run, after))
 
     async def follow_frames(self, request: Request) -> Response:
         speed = _number(request.query_params, "speed", MAX_SPEED)

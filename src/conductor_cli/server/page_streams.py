@@ -46,9 +46,9 @@ def keyless_json(value: Any) -> str:  # noqa: ANN401 - any JSON value
     return escape_json(line)
 
 
-def _message(kind: str, data: str, number: int | None = None) -> bytes:
+def _message(kind: str, data: str, number: int | str = "") -> bytes:
     """One server-sent event. `data` is one line of JSON."""
-    identity = "" if number is None else f"id: {number}\n"
+    identity = "" if number == "" else f"id: {number}\n"
     return f"{identity}event: {kind}\ndata: {data}\n\n".encode("utf-8", "replace")
 
 
@@ -56,8 +56,8 @@ def _end(state: str) -> bytes:
     return _message("end", json.dumps({"state": state}))
 
 
-async def event_stream(tail: TraceReader, after: int) -> AsyncIterator[bytes]:
-    """Each event of a trace from number `after` + 1 on, named by its kind, and `end` when no more will come."""
+async def event_stream(tail: TraceReader, run: str, after: int) -> AsyncIterator[bytes]:
+    """Each event of a trace from number `after` + 1 on, named by its kind, with the id `RUN:NUMBER`; at last `end`."""
     number, waited = 0, 0.0
 
     def read() -> tuple[list[tuple[str, str]], bool]:
@@ -72,7 +72,8 @@ async def event_stream(tail: TraceReader, after: int) -> AsyncIterator[bytes]:
             events, goes_on = await anyio.to_thread.run_sync(read)
         except OSError:  # the run was deleted
             break
-        messages = [_message(kind, line, n) for n, (kind, line) in enumerate(events, number + 1) if n > after]
+        new = [(n, *event) for n, event in enumerate(events, number + 1) if n > after]
+        messages = [_message(kind, line, f"{run}:{n}") for n, kind, line in new]
         number += len(events)
         if messages:
             yield b"".join(messages)

@@ -67,8 +67,8 @@ class DeferredApp:
         await self._loaded
         if self.registry is not None:
             await self.registry.drain(0.0)
-            if self.registry.batches is not None:
-                await self.registry.batches.close()
+            for each in self.registry.background:
+                await each.close()
             await self.registry.runs.close()
 
     async def _load_app(self) -> App:
@@ -85,8 +85,8 @@ class DeferredApp:
             return app
 
         self._app = await asyncio.to_thread(load)
-        if self.registry is not None and self.registry.batches is not None:
-            self.registry.batches.start()
+        for each in self.registry.background if self.registry is not None else ():
+            each.start()
         return self._app
 
 

@@ -21,7 +21,7 @@ from typing import Final, Protocol
 from conductor_cli.app.driver import Job
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Tool, ToolCall
-from conductor_cli.core.errors import ConductorError, Failure
+from conductor_cli.core.errors import ConductorError, Failure, TakenOver
 from conductor_cli.core.trace import Trace
 from conductor_cli.run.conductor import new_run_id
 from conductor_cli.server.access import Principal, describe_error
@@ -109,6 +109,10 @@ class ServedRun:
         self.room = asyncio.Event()
         self.room.set()
         self.items: list[_Block | ToolCall | ev.Event] = []
+        self.stays = False
+        """Whether it goes on where nobody reads it."""
+        self.is_leased = False
+        """Whether another server goes on with it where this one is gone."""
         self.namespaced: tuple[Tool, ...] = ()
         """The client's tools that are in a namespace, by their names alone."""
 
@@ -153,6 +157,11 @@ class ServedRun:
         self.began.set()
         for reader in self.readers:
             reader.woken.set()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether another server has the run, and its end."""
+        return isinstance(self.ended, RequestError) and self.ended.code == TakenOver().reason
 
     @property
     def reasoning(self) -> str:
@@ -286,7 +295,7 @@ class FairQueue:
     """Lets `parallel` runs go on at once, and has `queue` places for those that wait."""
 
     def __init__(self, parallel: int, queue: int) -> None:
-        self._free = parallel
+        self.free = parallel
         self._queue = queue
         self._waiting: dict[str, deque[QueuePlace]] = {}
         """Those that wait, by owner. The first owner is the next one."""
@@ -298,8 +307,8 @@ class FairQueue:
     def take(self, owner: str) -> QueuePlace | None:
         """A place, granted at once where one is free; None where the queue has none for this owner."""
         place = QueuePlace(owner)
-        if self._free:  # then nobody waits
-            self._free -= 1
+        if self.free:  # then nobody waits
+            self.free -= 1
             place.granted.set()
         elif len(self._waiting.get(owner, ())) >= SHARE * (self._queue - self.waiting):
             return None
@@ -311,7 +320,7 @@ class FairQueue:
         """The run has ended, or nobody waits for it any more."""
         if place.granted.is_set():
             if not self._waiting:
-                self._free += 1
+                self.free += 1
                 return
             # The oldest one of the owner whose turn it is, who then comes last.
             owner = next(iter(self._waiting))
@@ -348,7 +357,7 @@ class RunRegistry:
     runs: Runs
     limits: RegistryLimits = field(default_factory=RegistryLimits)
     observe: Callable[[ServedRun], None] = lambda _: None
-    batches: Background | None = None
+    background: tuple[Background, ...] = ()
     """What goes on beside the requests of clients."""
 
     def __post_init__(self) -> None:
@@ -369,9 +378,15 @@ class RunRegistry:
         """The runs whose trace is only here, while they go on and shortly after."""
         return [served for served in self._by_id.values() if not served.is_stored]
 
+    @property
+    def room(self) -> int:
+        """How many runs could go on at once beside those that do."""
+        return 0 if self._is_ending else self._queue.free
+
     def find(self, run: str) -> ServedRun | None:
-        """The run of this id, while it goes on and shortly after."""
-        return self._by_id.get(run)
+        """The run of this id, while it goes on and shortly after; not one that another server has."""
+        served = self._by_id.get(run)
+        return None if served is None or served.is_lost else served
 
     def join(self, key: str, *, is_retry: bool = False, in_session: bool = False) -> ServedRun | None:
         """The run of the same request, where its client has lost it or sends it again; see `idempotency.py`.
@@ -426,23 +441,37 @@ class RunRegistry:
         served.readers.discard(reader)
         served.pace()
         served.was_delivered = served.was_delivered or delivered
-        if not served.readers and served.ended is None:
+        if not served.readers and served.ended is None and not served.stays:
             loop = asyncio.get_running_loop()
             served.leaving = loop.call_later(self.limits.grace, self.cancel, served.id)
 
     def cancel(self, run: str) -> bool:
         """Stop a run. False where it is not there or has ended."""
         served = self._by_id.get(run)
-        if served is None or served.ended is not None or served.task is None:
+        if served is None or served.task is None or (served.ended is not None and not served.is_lost):
             return False
         served.task.cancel()
         return True
+
+    def lose(self, run: str) -> None:
+        """Another server has a run: who reads it here is cut off, and reads on there."""
+        if (served := self._by_id.get(run)) is not None:
+            served.end(request_error(TakenOver().failure))
+            self.cancel(run)
 
     def cancel_all(self) -> None:
         """Stop every run, because the server ends."""
         self._is_ending = True
         for served in self.going_on:
-            self.cancel(served.id)
+            self._leave(served)
+
+    def _leave(self, served: ServedRun) -> None:
+        """Stop a run here. Another server goes on with it where it may."""
+        if served.is_leased and (leases := self.runs.leases) is not None:
+            with suppress(ConductorError):  # else its lease runs out
+                leases.hand_over(served.id)
+            self.lose(served.id)
+        self.cancel(served.id)
 
     def forget(self, run: str) -> None:
         """Keep nothing more of a run that has ended."""
@@ -462,8 +491,8 @@ class RunRegistry:
         tasks = [served.task for served in self.going_on if served.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=seconds)
-        for task in tasks:
-            task.cancel()
+        for served in self.going_on:
+            self._leave(served)
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _perform(self, served: ServedRun, build_job: BuildJob, place: QueuePlace) -> None:
@@ -497,7 +526,11 @@ class RunRegistry:
             served.leaving.cancel()
         with suppress(Exception):  # a counter must not take the end away
             self.observe(served)
+        if served.is_leased and (leases := self.runs.leases) is not None:
+            asyncio.get_running_loop().run_in_executor(None, leases.withdraw, served.id)
         self._kept += served.size
+        if served.is_lost:
+            self.forget(served.id)
         for other in [each for each in self._by_id.values() if each.ended is not None and each is not served]:
             if self._kept <= MAX_KEPT:
                 break

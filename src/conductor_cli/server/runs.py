@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
@@ -33,6 +33,9 @@ from conductor_cli.server.options import ServerOptions
 from conductor_cli.state.home import State, open_state
 from conductor_cli.state.interfaces import Spending, Traces
 from conductor_cli.state.spending import Spender
+
+if TYPE_CHECKING:
+    from conductor_cli.state.postgres.records import Leases
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +82,11 @@ class Runs:
         spends, self._spends = self._spends, {}
         for spend in spends.values():
             spend.close()
+
+    @property
+    def leases(self) -> Leases | None:
+        """Which server has a run; None where no other one goes on with the runs of this one."""
+        return open_state(self.settings().paths).leases
 
     def circuits(self) -> list[CircuitReport]:
         """Which workers and providers have failed, and are skipped for a time."""

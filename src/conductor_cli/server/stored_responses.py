@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.routing import Route
 
 from conductor_cli.app.driver import ALWAYS
-from conductor_cli.core.errors import UsageError
-from conductor_cli.core.trace import Trace
 from conductor_cli.server.access import principal_of
 from conductor_cli.server.answers import RunAnswer, answering
 from conductor_cli.server.api.bodies import refused
@@ -43,56 +41,44 @@ class StoredResponses:
         ]
 
     async def _get(self, http: Request) -> dict[str, Any] | RunAnswer:
-        """A response, or with `stream` its events from the beginning or after the one numbered `starting_after`."""
+        """A response, or with `stream` its events: all, or those after `starting_after` or `Last-Event-ID`."""
         served = await self._found(http)
         if http.query_params.get("stream") == "true":
-            after = http.query_params.get("starting_after", "-1")
+            last = http.headers.get("last-event-id", "-1").removeprefix(f"{RESPONSE}{served.id}:")
+            after = http.query_params.get("starting_after", last)
             if not re.fullmatch(r"-1|\d{1,15}", after, re.ASCII):
                 raise refused("starting_after", "must be the number of an event")
             request = replace(_request(served), stream=True, after=int(after))
             return RunAnswer(self._registry, served, ResponsesApi(), request, http.url.path)
-        return _told(served)
+        return told(served)
 
     async def _delete(self, http: Request) -> dict[str, Any]:
         """Delete what is kept of a response, its trace too, unless the user wants every trace to be kept."""
-        run = _run_of(http)
-        await asyncio.to_thread(self._stored, http, run)
-        settings = self._registry.runs.settings()
+        served, settings = await self._found(http), self._registry.runs.settings()
+        if served.ended is None or not served.is_stored:
+            raise _unknown(served.id)
         if settings["traces.keep"] == ALWAYS:
             raise RequestError(403, "policy", "responses cannot be deleted: traces.keep is always")
-        await asyncio.to_thread(open_state(settings.paths).traces.remove, run)
-        self._registry.forget(run)
-        return {"id": f"{RESPONSE}{run}", "object": "response", "deleted": True}
+        await asyncio.to_thread(open_state(settings.paths).traces.remove, served.id)
+        self._registry.forget(served.id)
+        return {"id": f"{RESPONSE}{served.id}", "object": "response", "deleted": True}
 
     async def _cancel(self, http: Request) -> dict[str, Any]:
         served = await self._found(http)
-        if self._registry.cancel(served.id):
+        leases = self._registry.runs.leases
+        if self._registry.cancel(served.id) or (
+            served.ended is None and leases is not None and await asyncio.to_thread(leases.stop, served.id)
+        ):
             return _encoder(served).response("cancelled")
-        return _told(served)
+        return told(served)
 
     async def _found(self, http: Request) -> ServedRun:
         """The run of a request, also one of another replica. Raises `RequestError`."""
-        run = _run_of(http)
-        if (served := await self._followed.find(run, principal_of(http.scope))) is None:
+        response = str(http.path_params["response"])
+        run = response.removeprefix(RESPONSE)
+        if run == response or (served := await self._followed.find(run, principal_of(http.scope))) is None:
             raise _unknown(run)
         return served
-
-    def _stored(self, http: Request, run: str) -> Trace:
-        store = open_state(self._registry.runs.settings().paths).traces
-        try:
-            trace = store.ended(run)
-        except UsageError:
-            raise _unknown(run) from None
-        if trace.run != run or not principal_of(http.scope).asked_for(trace):
-            raise _unknown(run)
-        return trace
-
-
-def _run_of(http: Request) -> str:
-    response = str(http.path_params["response"])
-    if not response.startswith(RESPONSE):
-        raise _unknown(response)
-    return response.removeprefix(RESPONSE)
 
 
 def _unknown(run: str) -> RequestError:
@@ -101,18 +87,19 @@ def _unknown(run: str) -> RequestError:
 
 
 def _request(served: ServedRun) -> ClientRequest:
-    return ClientRequest(model=served.model, messages=(), tools=served.namespaced)
+    return ClientRequest(model=served.model, messages=(), tools=served.namespaced, background=served.stays)
 
 
 def _encoder(served: ServedRun) -> ResponsesEncoder:
     return ResponsesEncoder(_request(served), served.id, served.created)
 
 
-def _told(served: ServedRun) -> dict[str, Any]:
+def told(served: ServedRun) -> dict[str, Any]:
+    """The response as far as it has come."""
     encoder, ended = _encoder(served), served.ended
     if isinstance(ended, ServedAnswer):
         return encoder.whole(ended)
     if ended is None:
-        return encoder.response("in_progress")
+        return encoder.response("in_progress" if served.began.is_set() else "queued")
     error = {"code": "server_error", "message": ended.message}
     return encoder.response("cancelled" if ended.code == "cancelled" else "failed") | {"error": error}

@@ -23,7 +23,7 @@ from conductor_cli.state.trace_store import TraceStore
 
 if TYPE_CHECKING:
     from conductor_cli.state.postgres.database import Database
-    from conductor_cli.state.postgres.records import SharedAttachments, SharedConversations, SharedRatings
+    from conductor_cli.state.postgres.records import Leases, SharedAttachments, SharedConversations, SharedRatings
     from conductor_cli.state.postgres.traces import SharedTraces
 
 
@@ -67,6 +67,10 @@ class State(Protocol):
     @property
     def circuits(self) -> CircuitBoard | None:
         """What other processes know of failing workers; None where they tell nobody."""
+
+    @property
+    def leases(self) -> Leases | None:
+        """Which process has a run; None where no other process goes on with any."""
 
     def attachments(self) -> AttachmentStore: ...
 
@@ -156,6 +160,7 @@ class FileState:
         return self.attachments().prunable(self.paths.traces, runs) if runs else 0
 
     circuits = None
+    leases = None
 
     def claim_request(self, key: str, request: str, run: str, instead_of: str = "") -> tuple[str, float]:  # noqa: ARG002
         return run, 0.0
@@ -195,6 +200,12 @@ class SharedState:
         from conductor_cli.state.postgres.records import SharedCircuits
 
         return SharedCircuits(self.database)
+
+    @cached_property
+    def leases(self) -> Leases:
+        from conductor_cli.state.postgres.records import Leases
+
+        return Leases(self.database, self.traces)
 
     @cached_property
     def ratings(self) -> SharedRatings:

@@ -43,11 +43,12 @@ class Spending(Protocol):
 
     async def reserve(
         self, decide: Callable[[DayBudget], Reservation | None], release: Callable[[Reservation], None],
-        worker: Worker | None = None,
+        worker: Worker | None = None, leased: str = "",
     ) -> Reservation | None:  # fmt: skip
         """Let `decide` make a reservation for a call of `worker`, the conductor if None; nobody else takes its room.
 
-        It is recorded before this returns. Where that fails, `release` is called, and `LimitReached` raised.
+        It is recorded before this returns. Where that fails, `release` is called, and `LimitReached` raised; so it is
+        where another process has the run `leased`, if that is not empty.
         """
 
     def settle(self, reservation: Reservation, usage: Usage, *, failed: bool = False) -> None:

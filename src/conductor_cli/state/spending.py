@@ -331,11 +331,9 @@ class DailySpend:
             return self._budget(database, self._day(database))
 
     async def reserve(
-        self,
-        decide: Callable[[DayBudget], Reservation | None],
-        release: Callable[[Reservation], None],
-        worker: Worker | None = None,
-    ) -> Reservation | None:
+        self, decide: Callable[[DayBudget], Reservation | None], release: Callable[[Reservation], None],
+        worker: Worker | None = None, leased: str = "",  # noqa: ARG002 - files have no leases
+    ) -> Reservation | None:  # fmt: skip
         """Let `decide` make a reservation for a call of `worker`, or the conductor if None.
 
         It is recorded before another process decides. Without limits, a call is made even if it cannot be recorded;

@@ -116,9 +116,10 @@ _HINT: Final = "conductor trace verify says what is wrong with it"
 class HashedLines:
     """Makes lines with hashes of the events of one run, without keys that this process has read."""
 
-    def __init__(self) -> None:
+    def __init__(self, link: bytes = START) -> None:
+        """`link` is that of the line before."""
         self._lines = LineWriter(KNOWN_SECRETS)
-        self._link = START
+        self._link = link
 
     @property
     def waiting(self) -> int:

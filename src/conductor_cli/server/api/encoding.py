@@ -113,6 +113,7 @@ def data_event(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
     return b"data: %b\n\n" % json_bytes(value)
 
 
-def named_event(name: str, value: Any) -> bytes:  # noqa: ANN401 - any JSON value
-    """A JSON value as an event of this name."""
-    return b"event: %b\ndata: %b\n\n" % (name.encode(), json_bytes(value))
+def named_event(name: str, value: Any, identity: str = "") -> bytes:  # noqa: ANN401 - any JSON value
+    """A JSON value as an event of this name, and with this id if it is not empty."""
+    line = f"id: {identity}\n" if identity else ""
+    return b"%bevent: %b\ndata: %b\n\n" % (line.encode(), name.encode(), json_bytes(value))

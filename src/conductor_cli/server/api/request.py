@@ -25,8 +25,8 @@ class ClientRequest:
     in; `json_only` asks for JSON of any form. `hosted` are the kinds of tools that the answer needs and that the API's
     own provider would run, such as `web_search`. `effort` may be any word. `max_cost` is in US dollars and can only
     narrow. `previous` is the run whose response this one continues. `metadata` is given back with the response.
-    `shows_reasoning` says whether the client wants plan and steps narrated. `after` is the number of the last event
-    that a client has of a stream which it reads again.
+    `background`: the run goes on where nobody reads it. `shows_reasoning` says whether the client wants plan and steps
+    narrated. `after` is the number of the last event that a client has of a stream which it reads again.
     """
 
     model: str
@@ -50,6 +50,7 @@ class ClientRequest:
     previous: str = ""
     store: bool = True
     metadata: Mapping[str, str] = field(default_factory=dict)
+    background: bool = False
     shows_reasoning: bool = True
     after: int = -1
 

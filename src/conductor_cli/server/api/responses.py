@@ -262,7 +262,7 @@ class ResponsesEncoder:
             "object": "response",
             "created_at": self._created,
             "status": status,
-            "background": False,
+            "background": request.background,
             "error": None,
             "incomplete_details": None,
             "instructions": None,
@@ -301,7 +301,8 @@ class ResponsesEncoder:
         number = max(self._numbered - 1, 0)
         if size and number <= self._request.after:
             return b""
-        return named_event(kind, {"type": kind, "sequence_number": number, **fields})
+        identity = f"{RESPONSE}{self._run}:{number}"
+        return named_event(kind, {"type": kind, "sequence_number": number, **fields}, identity)
 
 
 # Requests
@@ -383,9 +384,7 @@ class ResponsesBody(OpenAIAsking):
     reasoning: _Reasoning | None = None
     previous_response_id: str | None = None
     metadata: Annotated[dict[str, str], BeforeValidator(_short_texts)] | None = None
-    background: Annotated[
-        Any, impossible("cannot be served: keep the connection open, or ask again with the same request")
-    ] = None
+    background: bool | None = None
     conversation: Annotated[
         Any, impossible("cannot be served: send the conversation as input, or previous_response_id")
     ] = None
@@ -405,6 +404,8 @@ class ResponsesApi:
         if previous and not previous.startswith(RESPONSE):
             message = f"Previous response with id {quoted(previous)} not found."
             raise RequestError(404, "previous_response_not_found", message, param="previous_response_id")
+        if asked.background and asked.store is False:
+            raise refused("background", "needs store: the response is read later")
         effort = asked.reasoning.effort if asked.reasoning is not None else None
         form = asked.text.format if asked.text is not None else None
         return ClientRequest(
@@ -415,6 +416,7 @@ class ResponsesApi:
             include_usage=True,
             previous=previous.removeprefix(RESPONSE),
             metadata=asked.metadata or {},
+            background=bool(asked.background),
             **(form.read("text.format") if form else {}),
             **asked.read_options(),
         )

@@ -24,7 +24,7 @@ from functools import cache, cached_property
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
-from conductor_cli.core.errors import ConfigError, StateUnavailable
+from conductor_cli.core.errors import ConfigError, StateUnavailable, TakenOver
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 if TYPE_CHECKING:
@@ -285,6 +285,8 @@ class Database:
         # What PostgreSQL says of a statement names neither an address nor a role.
         if message == AWAY and not isinstance(error, psycopg.OperationalError):
             message = f"the database of the state refuses: {str(error).splitlines()[0]:.200}"
+        if message.endswith("another process has this run"):  # see `conductor_fence`
+            raise TakenOver from None
         if isinstance(error, psycopg.OperationalError):
             self._answered = -AWAY_SECONDS
             self._away, self._away_until = message, time.monotonic() + AWAY_SECONDS

@@ -6,9 +6,11 @@ import hashlib
 import json
 import secrets
 import time
-from collections.abc import Collection, Iterable
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Sequence
+from io import BytesIO
+from typing import Any, Final, NamedTuple
 
+from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Attachment
 from conductor_cli.core.errors import ConductorError, ModelError, UsageError
 from conductor_cli.core.learning import Rating
@@ -16,7 +18,9 @@ from conductor_cli.core.serialization import dump
 from conductor_cli.state.interfaces import OpenCircuit, StoredRatings
 from conductor_cli.state.names import MAX_NAMES
 from conductor_cli.state.postgres.database import Database, storable
+from conductor_cli.state.postgres.traces import LEASE_SECONDS, PLACE, SharedTraces
 from conductor_cli.state.ratings import parse_rating
+from conductor_cli.state.trace_file import ENDS, events_in
 
 NEWEST: Final = 2000
 """Ratings that are read. What is before them weighs nothing any more."""
@@ -214,6 +218,88 @@ class SharedCircuits:
             return self._database.call(statement, *values)
         except ConductorError:
             return []
+
+
+class LeftRun(NamedTuple):
+    """A run whose process is gone, and which this process has now. `events` are what had happened."""
+
+    run: str
+    job: str
+    events: Sequence[ev.Event]
+
+
+class Leases:
+    """Which process has a run, where another one goes on with it once that is gone. All raise `StateUnavailable`.
+
+    A process that is late can neither write to the trace of such a run nor hold a call for it.
+    """
+
+    def __init__(self, database: Database, traces: SharedTraces) -> None:
+        self._database = database
+        self._traces = traces
+
+    def announce(self, run: str, job: str) -> None:
+        """Let this process have a run that is to begin. `job` has all that another one needs to do it."""
+        insert = (
+            "INSERT INTO conductor_leases (run, owner, until, size, written, job) VALUES (%s, %s, clock_timestamp()"
+            " + make_interval(secs => %s), 0, conductor_nanoseconds(), %s) ON CONFLICT DO NOTHING"
+        )
+        self._database.call(insert, run, self._database.owner, LEASE_SECONDS, storable(job))
+        self._traces.open(run).is_leased = True
+
+    def withdraw(self, run: str) -> None:
+        """Nothing more becomes of a run that was announced. One that has ended is left as it is."""
+        if (writer := self._traces.writers.get(run)) is not None:
+            writer.close()
+
+    def hand_over(self, run: str) -> None:
+        """Let another process have a run at once."""
+        if (writer := self._traces.writers.get(run)) is not None:
+            writer.is_lost = True
+        over = "UPDATE conductor_leases SET until = clock_timestamp(), taken = 0 WHERE run = %s AND owner = %s"
+        self._database.call(over, run, self._database.owner)
+
+    def take(self, most: int) -> list[LeftRun]:
+        """Take over some of the runs whose processes are gone. Nobody else has them now, so their traces are read."""
+        rows = self._database.call(
+            "WITH gone AS MATERIALIZED (SELECT run FROM conductor_leases l WHERE job IS NOT NULL"
+            " AND until < clock_timestamp() AND conductor_goes_on(l) AND NOT run = ANY(%s)"
+            " ORDER BY until LIMIT %s FOR UPDATE SKIP LOCKED)"
+            " UPDATE conductor_leases l SET owner = %s, taken = taken + 1,"
+            " until = clock_timestamp() + make_interval(secs => %s) FROM gone WHERE l.run = gone.run"
+            " RETURNING l.run, l.job, l.size",
+            list(self._traces.writers), most, self._database.owner, LEASE_SECONDS,
+        )  # fmt: skip
+        found = list[LeftRun]()
+        for run, job, size in rows:
+            lines = self._traces.lines_of(run) if size else b""
+            events = list(events_in(BytesIO(lines), PLACE)) if lines else []
+            writer = self._traces.open(run)  # from now on its lease is renewed
+            writer.is_leased = True
+            writer.go_on_behind(lines, events)
+            if events and isinstance(events[-1], ENDS):
+                writer.close()
+            else:
+                found.append(LeftRun(run, job, events))
+        return found
+
+    def look(self) -> tuple[list[str], list[str]]:
+        """Return the runs of this process that another one has by now, and those that their clients want stopped."""
+        mine = dict(self._traces.writers)
+        kept = "SELECT run, unwanted FROM conductor_leases WHERE run = ANY(%s) AND owner = %s"
+        rows = dict(self._database.call(kept, list(mine), self._database.owner)) if mine else {}
+        lost = [run for run, each in mine.items() if each.is_leased and run not in rows and not each.is_closed]
+        return lost, [run for run, unwanted in rows.items() if unwanted]
+
+    def stop(self, run: str) -> bool:
+        """Have a run stopped, whoever has it. False where nobody goes on with it."""
+        say = "UPDATE conductor_leases l SET unwanted = true WHERE run = %s AND conductor_goes_on(l) RETURNING run"
+        return bool(self._database.call(say, storable(run)))
+
+    def job(self, run: str) -> str:
+        """Return what a run was announced with; empty where it was not, or has ended."""
+        find = "SELECT job FROM conductor_leases l WHERE run = %s AND job IS NOT NULL AND conductor_goes_on(l)"
+        return "".join(job for (job,) in self._database.call(find, storable(run)))
 
 
 def claim_request(database: Database, key: str, request: str, run: str, instead_of: str) -> tuple[str, float]:

@@ -292,3 +292,24 @@ BEGIN
     SELECT r.request, r.run, extract(epoch FROM clock_timestamp() - r.begun)
         INTO request, run, age FROM conductor_requests r WHERE r.key = of_key;
 END $$;
+
+-- version 3: runs that another process goes on with where their own is gone
+
+ALTER TABLE conductor_leases
+    ADD COLUMN job text,  -- JSON: what begins the run, or goes on with it; NULL where nobody is to do so
+    ADD COLUMN taken integer NOT NULL DEFAULT 0,  -- how often somebody did
+    ADD COLUMN unwanted boolean NOT NULL DEFAULT false;  -- its client wants the run to be stopped
+CREATE INDEX conductor_leases_jobs ON conductor_leases (until) WHERE job IS NOT NULL;
+
+-- Whether somebody has a run, or is to take it over. One that ends each process ends nine of them.
+CREATE FUNCTION conductor_goes_on(l conductor_leases) RETURNS boolean LANGUAGE sql AS
+    'SELECT l.until > clock_timestamp()
+        OR (l.job IS NOT NULL AND l.taken < 8 AND l.until > clock_timestamp() - interval ''1 day'')';
+
+-- Fails where another process has the run; none takes it before the end of the transaction.
+CREATE FUNCTION conductor_fence(of_run text, of_owner text) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM conductor_leases l WHERE l.run = of_run AND l.owner = of_owner FOR SHARE;
+    IF NOT FOUND THEN RAISE EXCEPTION 'another process has this run'; END IF;
+    RETURN true;
+END $$;

@@ -111,11 +111,9 @@ class SharedSpend:
         return self._budget(*spent)
 
     async def reserve(
-        self,
-        decide: Callable[[DayBudget], Reservation | None],
-        release: Callable[[Reservation], None],
-        worker: Worker | None = None,
-    ) -> Reservation | None:
+        self, decide: Callable[[DayBudget], Reservation | None], release: Callable[[Reservation], None],
+        worker: Worker | None = None, leased: str = "",
+    ) -> Reservation | None:  # fmt: skip
         """Let `decide` make a reservation for a call of `worker`, or the conductor if None.
 
         The database takes it under all limits, or says what is spent; then `decide` makes a smaller one. It is
@@ -126,7 +124,7 @@ class SharedSpend:
             if (reservation := decide(budget)) is None:
                 return None
             number = (time.time_ns() // 1_000_000 << 21) | secrets.randbits(21)  # newer calls have larger ones
-            holding = self._database.soon(self._hold, number, reservation, worker)
+            holding = self._database.soon(self._hold, number, reservation, worker, leased)
             try:
                 async with asyncio.timeout(SILENT_SECONDS):
                     held, spent = await asyncio.shield(asyncio.wrap_future(holding))
@@ -185,19 +183,22 @@ class SharedSpend:
             clamped(usage.tokens_out), cost, int(call.failed),
         )  # fmt: skip
 
-    def _hold(self, number: int, room: Reservation, worker: Worker | None) -> tuple[bool, tuple[int, int, int, int]]:
+    def _hold(
+        self, number: int, room: Reservation, worker: Worker | None, leased: str
+    ) -> tuple[bool, tuple[int, int, int, int]]:
         """Whether the database holds it, and what was spent and held of money, tokens, calls and the client's money."""
         self._settle_ended()
         who = worker or self._planner or Worker(name=CONDUCTOR, kind="")
         # Without a price the reserved cost is 0, and what the call costs is unknown.
         cost = None if who.price is None and not room.cost else nano_dollars(room.cost)
         names = [storable(name) for name in (who.copy_of or who.name, recipient_of(who), who.model)]
-        limits = self.limits
+        limits, fence = self.limits, ", conductor_fence(%s, %s)" if leased else ""
         ((held, _, *spent),) = self._database.call(
-            f"SELECT * FROM conductor_reserve({', '.join(['%s'] * 15)})",  # noqa: S608 - nothing of it is text
+            f"SELECT r.* FROM conductor_reserve({', '.join(['%s'] * 15)}) r{fence}",  # noqa: S608 - nothing of it is text
             number, self._database.owner, self._database.now().date(), HOLD_SECONDS, *names, self.client.name,
             int(room.call), clamped(room.tokens), cost,
             _nano_limit(limits.cost), limits.tokens, limits.calls, _nano_limit(self.client.cost),
+            *((leased, self._database.owner) if leased else ()),
         )  # fmt: skip
         return held, (spent[0], spent[1], spent[2], spent[3])
 

@@ -12,7 +12,7 @@ import io
 import re
 import threading
 import time
-from collections.abc import Awaitable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime
 from functools import reduce
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.errors import ConductorError, StateUnavailable, UsageError
+from conductor_cli.core.errors import ConductorError, StateUnavailable, TakenOver, UsageError
 from conductor_cli.core.serialization import DecodeError
 from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.state.attachments import NAMED
@@ -28,7 +28,7 @@ from conductor_cli.state.postgres.database import Database, storable
 from conductor_cli.state.run_summary import make_stored_run
 from conductor_cli.state.stored_run import EVERY_RUN, SEPARATOR, RunQuery, StoredRun
 from conductor_cli.state.trace_check import TraceCheck, check_trace
-from conductor_cli.state.trace_file import STARTING, HashedLines, events_in
+from conductor_cli.state.trace_file import START, STARTING, HashedLines, events_in, read_hash
 from conductor_cli.state.trace_lines import LineReader
 from conductor_cli.state.trace_store import StoredTraces, find_run
 
@@ -46,6 +46,8 @@ MAX_BLOCKS: Final = 64
 
 MAX_TEXT: Final = 200_000
 """Characters of a question, of the subtasks or of the answers that lists and searches have of a run."""
+
+PIECES: Final = (ev.StepDelta, ev.PlanDelta)  # lists of runs show nothing of them
 
 PLACE: Final = "the database of the state"
 
@@ -88,15 +90,15 @@ class SharedTraces(StoredTraces):
     def __init__(self, database: Database) -> None:
         self._database = database
         self._days = set[date]()
-        self._writers = set[SharedWriter]()
+        self.writers = dict[str, SharedWriter]()
+        """Those of this process, by their runs."""
         self._beating = threading.Lock()
         self._beats = False
 
     def open(self, run: str) -> SharedWriter:
-        """A writer for a new run. Nothing is written before its first event."""
-        writer = SharedWriter(self, self._database, run)
+        """The writer of a run: a new one, or that of a run which was announced or taken over before."""
         with self._beating:
-            self._writers.add(writer)
+            writer = self.writers.setdefault(run, SharedWriter(self, self._database, run))
             if not self._beats:
                 self._beats = True
                 threading.Thread(target=self._renew_leases, name="leases", daemon=True).start()
@@ -111,22 +113,23 @@ class SharedTraces(StoredTraces):
     def forget(self, writer: SharedWriter) -> None:
         """A writer has written all that it will."""
         with self._beating:
-            self._writers.discard(writer)
+            if self.writers.get(writer.run) is writer:
+                del self.writers[writer.run]
 
     def _renew_leases(self) -> None:
         """Renew the leases of this process, and write what could not be written, as long as there are any."""
         while True:
             time.sleep(BEAT_SECONDS)
             with self._beating:
-                writers = list(self._writers)
+                writers = list(self.writers.values())
                 if not writers:
                     self._beats = False
                     return
             with suppress(ConductorError):
                 self._database.call(
                     "UPDATE conductor_leases SET until = clock_timestamp() + make_interval(secs => %s)"
-                    " WHERE owner = %s",
-                    LEASE_SECONDS, self._database.owner,
+                    " WHERE run = ANY(%s) AND owner = %s",
+                    LEASE_SECONDS, [writer.run for writer in writers], self._database.owner,
                 )  # fmt: skip
                 for writer in writers:
                     writer.try_again()
@@ -310,9 +313,11 @@ class SharedWriter:
         self._written = 0
         """Bytes that the database has."""
         self._events = list[ev.Event]()
-        self._is_closed = False
-        self._is_lost = False
+        self.is_closed = False
+        self.is_lost = False
         """Somebody else has the run."""
+        self.is_leased = False
+        """Somebody else goes on with the run where this process is gone."""
         self._adding = threading.Lock()
         self._writing = threading.RLock()
 
@@ -321,21 +326,27 @@ class SharedWriter:
         """How many pieces wait for others."""
         return self._lines.waiting
 
+    def go_on_behind(self, lines: bytes, events: Sequence[ev.Event]) -> None:
+        """Write behind the lines of another process, which have these events."""
+        last = read_hash(lines.rstrip(b"\n").rpartition(b"\n")[2])
+        self._lines, self._written = HashedLines(last.link if last is not None else START), len(lines)
+        self._events = [each for each in events if not isinstance(ev.innermost_event(each), PIECES)]
+
     def write(self, event: ev.Event) -> Awaitable[None] | None:
         """Append one event and the pieces that waited for it, or let it wait as one."""
-        if not isinstance(ev.innermost_event(event), ev.StepDelta | ev.PlanDelta):
+        if not isinstance(ev.innermost_event(event), PIECES):
             self._events.append(event)  # for the row of lists, which has no pieces
-        return self._append(self._lines.add(event))
+        return self._append(self._lines.add(event), self._write_own)
 
     def flush(self) -> Awaitable[None] | None:
         """Write the pieces that wait."""
-        return self._append(self._lines.flush())
+        return self._append(self._lines.flush(), self._write_pending)
 
     def close(self) -> None:
         """Write what waits, and end the lease. Where the database is away, that is tried again for a while."""
         with self._adding:
             self._pending += self._lines.flush()
-        self._is_closed = True
+        self.is_closed = True
         self.try_again()
 
     def discard(self) -> None:
@@ -350,16 +361,19 @@ class SharedWriter:
         """Write what could not be written, and of a run that is over its row."""
         with self._writing:
             self._write_pending()
-            if not self._is_closed or (self._pending and not self._is_lost):
+            if not self.is_closed or (self._pending and not self.is_lost):
                 return
             with suppress(StateUnavailable):
-                if self._written and not self._is_lost:
+                if self._written and not self.is_lost:
                     row = make_stored_run(reduce(apply_event, self._events, Trace()), self.run, live=False, problem="")
                     lease = "DELETE FROM conductor_leases WHERE run = %s AND owner = %s RETURNING *"
                     self._store.set_row(row, end=lease, of=(self.run, self._database.owner))
+                elif self.is_leased and not self.is_lost:  # nothing has become of it
+                    lease = "DELETE FROM conductor_leases WHERE run = %s AND owner = %s"
+                    self._database.call(lease, self.run, self._database.owner)
                 self._store.forget(self)
 
-    def _append(self, lines: bytes) -> Awaitable[None] | None:
+    def _append(self, lines: bytes, write: Callable[[], None]) -> Awaitable[None] | None:
         if not lines and not self.problem:
             return None
         with self._adding:
@@ -367,23 +381,29 @@ class SharedWriter:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            self._write_pending()
+            write()
             return None
-        return asyncio.wrap_future(self._database.soon(self._write_pending))
+        return asyncio.wrap_future(self._database.soon(write))
+
+    def _write_own(self) -> None:
+        """Write all that is pending. Raises `TakenOver` where another process goes on with the run."""
+        self._write_pending()
+        if self.is_lost and self.is_leased:
+            raise TakenOver
 
     def _write_pending(self) -> None:
         """Write all that is pending. `problem` says why that failed, and is cleared by a later success."""
         with self._writing:
             with self._adding:
                 lines = self._pending
-            if not lines or self._is_lost:
+            if not lines or self.is_lost:
                 return
             try:
                 taken = self._write_lines(lines)
             except ConductorError as error:
                 self.problem = error.message
                 return
-            self._is_lost = not taken
+            self.is_lost = not taken
             self.problem = "" if taken else "another process has this run"
             if taken:
                 self._written += len(lines)
@@ -408,21 +428,24 @@ def add_run(
 ) -> bool:  # fmt: skip
     """Add a run with its lines, and with a `lease` one of this process for so many seconds.
 
-    False where there is a run of this id that this process has not added.
+    False where there is a run of this id that this process has not added, or another process has been given it.
     """
     columns = ["day", "run", "written", "size", *_COLUMNS, "words", "attachments"]
     day, starts = day_of(row.run), [sum(map(len, blocks[:number])) for number in range(len(blocks))]
     rows = database.call(
         f"WITH begun AS (INSERT INTO conductor_runs ({', '.join(columns)})"  # noqa: S608 - names of columns
-        f" VALUES ({', '.join(['%s'] * len(columns))}) ON CONFLICT DO NOTHING RETURNING *),"
+        f" SELECT {', '.join(['%s'] * len(columns))}::text[] WHERE NOT EXISTS ("
+        " SELECT FROM (SELECT owner FROM conductor_leases WHERE run = %s FOR UPDATE) l WHERE l.owner <> %s)"
+        " ON CONFLICT DO NOTHING RETURNING *),"
         " lines AS (INSERT INTO conductor_lines SELECT day, run, block.start, block.lines"
         " FROM begun, unnest(%s::bigint[], %s::bytea[]) AS block(start, lines)),"
         " lease AS (INSERT INTO conductor_leases"
-        " SELECT run, %s, clock_timestamp() + make_interval(secs => %s), size, written FROM begun WHERE %s > 0)"
+        " SELECT run, %s, clock_timestamp() + make_interval(secs => %s), size, written FROM begun WHERE %s > 0"
+        " ON CONFLICT (run) DO UPDATE SET until = excluded.until, size = excluded.size, written = excluded.written)"
         " SELECT EXISTS (SELECT FROM begun)"
         " OR EXISTS (SELECT FROM conductor_leases WHERE run = %s AND owner = %s AND size = %s)",
-        day, row.run, row.written, row.size, *row_values(row), list(named), starts, list(blocks),
-        database.owner, lease, lease, row.run, database.owner, row.size,
+        day, row.run, row.written, row.size, *row_values(row), list(named), row.run, database.owner, starts,
+        list(blocks), database.owner, lease, lease, row.run, database.owner, row.size,
     )  # fmt: skip
     return bool(rows[0][0])
 
@@ -433,7 +456,7 @@ def read_blocks(database: Database, run: str, position: int, count: int) -> list
     One without lines where there is nothing more, and none where there is no such run.
     """
     return database.call(
-        "SELECT COALESCE(l.until > clock_timestamp(), false),"
+        "SELECT COALESCE(conductor_goes_on(l), false),"
         " greatest(0.0, (conductor_nanoseconds() - COALESCE(l.written, r.written)) / 1e9::float8), block.lines"
         " FROM conductor_runs r LEFT JOIN conductor_leases l ON l.run = r.run"
         " LEFT JOIN LATERAL (SELECT start, lines FROM conductor_lines c WHERE c.day = r.day AND c.run = r.run"

@@ -1,0 +1,236 @@
+"""Runs that outlive their server: another one goes on with them, and the first one, if it comes back, cannot write."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+from conductor_cli.state import home
+from conductor_cli.state.home import SharedState
+from tests.cli.stage import THREE, Stage, says
+from tests.server.plain_api import Serving, serving
+from tests.server.test_replicas import events, text_of
+from tests.servers import Script, SeenStep, Wire, delta
+from tests.state.cluster import Cluster
+from tests.state.conftest import postgres
+
+__all__ = ["postgres"]
+
+PRICED = "price = { input = 0.0, output = 1000.0 }\n"  # an answer of `says` costs 0.007 dollars
+ANSWER = 7_000_000  # the same in billionths
+
+
+@dataclass
+class Pair:
+    """A server that is a process, and one of this process, over one database."""
+
+    stage: Stage
+    state: SharedState
+    url: str
+    process: subprocess.Popen[bytes]
+    other: Serving
+
+    def begin(self, **more: Any) -> str:
+        """Ask the process in the background; returns the id of the run."""
+        body = {"model": "conductor", "input": "Why?", "background": True, **more}
+        made = httpx.post(f"{self.url}/v1/responses", json=body, timeout=30).json()
+        assert (made["status"], made["background"]) in {("queued", True), ("in_progress", True)}, made
+        return str(made["id"].removeprefix("resp_"))
+
+    def query(self, statement: str) -> list[Any]:
+        return self.state.database.call(statement)
+
+    def expire(self) -> None:
+        """Let the time of the leases be over."""
+        self.query("UPDATE conductor_leases SET until = clock_timestamp() - interval '1 s'")
+
+    def ended(self, run: str) -> dict[str, Any]:
+        """The response of a run once the other server has it whole."""
+        wait_for(lambda: self.read(run)["status"] not in ("queued", "in_progress"), "the end")
+        return self.read(run)
+
+    def read(self, run: str) -> dict[str, Any]:
+        answer = httpx.get(f"{self.other.url}/v1/responses/resp_{run}", timeout=30)
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
+    def stream(self, run: str, **more: Any) -> str:
+        place = f"{self.other.url}/v1/responses/resp_{run}?stream=true"
+        return httpx.get(place, timeout=30, **more).text
+
+
+def text_in(stream: str) -> str:
+    """All that a stream tells, piece by piece."""
+    return "".join(each["delta"] for each in events(stream) if "delta" in each)
+
+
+def wait_for(look: Callable[[], Any], what: str) -> Any:
+    end = time.monotonic() + 60
+    while not (found := look()):
+        assert time.monotonic() < end, f"waited in vain for {what}"
+        time.sleep(0.05)
+    return found
+
+
+def once(*pieces: str, then: Script, go: threading.Event | None = None) -> Script:
+    """A model that streams `pieces` to who asks first, and no end before `go`; to all others it is `then`."""
+    asked = list[SeenStep]()
+
+    async def script(seen: SeenStep, wire: Wire) -> None:
+        asked.append(seen)
+        if len(asked) > 1:
+            await then(seen, wire)
+            return
+        await wire.head()
+        await wire.frames(*map(delta, pieces))
+        await (wire.stall() if go is None else asyncio.to_thread(go.wait, 60))
+        await wire.frames(delta(finish="stop"), "[DONE]")
+
+    return script
+
+
+def is_up(url: str) -> bool:
+    with suppress(httpx.HTTPError):
+        return httpx.get(f"{url}/readyz", timeout=10).status_code == 200
+    return False
+
+
+@pytest.fixture
+def pair(stage: Stage, postgres: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
+    with made_pair(stage, postgres, monkeypatch) as pair:
+        yield pair
+
+
+@contextmanager
+def made_pair(stage: Stage, postgres: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
+    monkeypatch.setenv("CONDUCTOR_LLM_STATE", postgres.new_database())
+    stage.plan = THREE
+    stage.configure(workers=())
+    stage.config.write_text(
+        stage.config.read_text() + "".join(stage.worker(name, PRICED) for name in ("alpha", "beta"))
+    )
+    with ExitStack() as stack:
+        other = stack.enter_context(serving())
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        process = stage.start("serve", "--port", str(port), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        stack.callback(process.wait)
+        stack.callback(process.kill)
+        url = f"http://127.0.0.1:{port}"
+        wait_for(lambda: process.poll() is None and is_up(url), "the server")
+        state = home.open_state(other.registry.runs.settings().paths)
+        assert isinstance(state, SharedState)
+        yield Pair(stage, state, url, process, other)
+    home._shared_state.cache_clear()
+
+
+def test_a_run_whose_server_is_killed_is_finished_by_another(pair: Pair) -> None:
+    """Only the step in flight is called again; its first call counts in full; nobody who reads on sees a gap."""
+    stage = pair.stage
+    stage.models["beta"] = once("half", then=says("beta answers"))
+    run = pair.begin()
+    wait_for(lambda: stage.asked("beta") and "step_finished" in str(pair.state.traces.lines_of(run)), "a step")
+    before = threading.Thread(target=lambda: seen.append(pair.stream(run)))
+    seen = list[str]()
+    before.start()
+    os.kill(pair.process.pid, signal.SIGKILL)
+    pair.expire()
+    response = pair.ended(run)
+    assert (response["status"], text_of(response)) == ("completed", "alpha answers")
+    assert [len(stage.asked(name)) for name in ("planner", "alpha", "beta")] == [1, 2, 2]
+    assert pair.state.traces.check(run).faults == ()
+    assert [step.state for step in pair.state.traces.trace(run).steps] == ["done"] * 3
+    ((settled, held, spent),) = pair.query(
+        "SELECT count(*) FILTER (WHERE owner IS NULL), count(owner), sum(cost) FILTER (WHERE owner IS NULL)"
+        " FROM conductor_calls WHERE worker IN ('alpha', 'beta')"
+    )
+    assert (settled, held, spent) == (3, 1, 3 * ANSWER)
+    assert pair.query("SELECT 1 FROM conductor_leases") == []
+    before.join(30)
+    whole = pair.stream(run)
+    assert text_in(seen[0]) == text_in(whole)
+    ids = [line.removeprefix("id: ") for line in whole.splitlines() if line.startswith("id: ")]
+    middle = ids[len(ids) // 2]
+    assert middle.startswith(f"resp_{run}:")
+    rest = pair.stream(run, headers={"last-event-id": middle})
+    assert text_in(whole).endswith(text_in(rest))
+    assert len(events(whole)) - len(events(rest)) == ids.index(middle) + 1
+
+
+def test_a_server_that_comes_back_late_writes_nothing_and_calls_nobody(pair: Pair) -> None:
+    """It was only stopped: what its call returns later is paid, and is no part of the run that another has."""
+    stage, go = pair.stage, threading.Event()
+    stage.models["beta"] = once("late", then=says("beta answers"), go=go)
+    run = pair.begin()
+    wait_for(lambda: stage.asked("beta") and "step_finished" in str(pair.state.traces.lines_of(run)), "a step")
+    os.kill(pair.process.pid, signal.SIGSTOP)
+    pair.expire()
+    assert text_of(pair.ended(run)) == "alpha answers"
+    lines = pair.state.traces.lines_of(run)
+    go.set()
+    os.kill(pair.process.pid, signal.SIGCONT)
+    open_holds = "SELECT count(*) FROM conductor_calls WHERE owner IS NOT NULL"
+    wait_for(lambda: pair.query(open_holds) == [(0,)], "the late call to be settled")
+    late = wait_for(
+        lambda: (
+            (found := httpx.get(f"{pair.url}/v1/responses/resp_{run}", timeout=30).json())["status"] == "completed"
+            and found
+        ),
+        "the late server to read what the other one wrote",
+    )
+    assert text_of(late) == "alpha answers"
+    assert pair.state.traces.lines_of(run) == lines
+    assert [len(stage.asked(name)) for name in ("planner", "alpha", "beta")] == [1, 2, 2]
+
+
+def test_a_run_is_cancelled_by_a_server_that_does_not_drive_it(pair: Pair) -> None:
+    stage = pair.stage
+    stage.models["beta"] = once("half", then=says("no"))
+    run = pair.begin()
+    wait_for(lambda: stage.asked("beta"), "a call")
+    answer = httpx.post(f"{pair.other.url}/v1/responses/resp_{run}/cancel", timeout=30)
+    assert answer.json()["status"] == "cancelled"
+    assert wait_for(lambda: stage.asked("beta")[0].closed.wait(0.1), "the call to be broken off")
+    assert pair.ended(run)["status"] in ("cancelled", "incomplete")
+    assert len(stage.asked("beta")) == 1
+
+
+def test_a_run_that_was_only_announced_is_begun_by_another(pair: Pair) -> None:
+    """A server that was told to take a run and was killed before it began loses nothing."""
+    pair.process.send_signal(signal.SIGSTOP)
+    asked = '{"path": "/v1/responses", "body": {"model": "conductor", "input": "Why?", "background": true}, '
+    asked += '"origin": "serve", "key": "k", "purpose": null}'
+    run = "20991231-235959-00000a"
+    pair.query(
+        "INSERT INTO conductor_leases (run, owner, until, size, written, job) VALUES"
+        f" ('{run}', 'gone', clock_timestamp() + interval '1 min', 0, 0, '{asked}')"
+    )
+    assert pair.read(run)["status"] == "queued"
+    pair.expire()
+    assert text_of(pair.ended(run)) == "alpha answers"
+
+
+def test_a_server_that_is_told_to_end_hands_its_runs_over(pair: Pair) -> None:
+    """With the second signal it waits for nothing, and nobody waits for its lease."""
+    stage = pair.stage
+    stage.models["beta"] = once("half", then=says("beta answers"))
+    run = pair.begin()
+    wait_for(lambda: stage.asked("beta") and "step_finished" in str(pair.state.traces.lines_of(run)), "a step")
+    pair.process.send_signal(signal.SIGTERM)
+    wait_for(lambda: not is_up(pair.url), "the server to leave")
+    pair.process.send_signal(signal.SIGTERM)
+    pair.process.wait(30)
+    assert text_of(pair.ended(run)) == "alpha answers"
+    assert [len(stage.asked(name)) for name in ("planner", "alpha", "beta")] == [1, 2, 2]
