@@ -4,7 +4,7 @@
 
 It prints its port. Of every `fail_every` questions it refuses one. An answer takes `seconds`, with a piece in each of
 them. `GET /counts` says how many calls of the worker there were, and how many of them were for a number that had been
-asked for before.
+asked for before. With `steps`, plans have so many, and the calls of the planner count too, each known by what it asks.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import json
 import re
 import sys
 from collections import Counter
+from hashlib import sha256
 from typing import Any, ClassVar, Final
 
 PLAN: Final = "alpha | - | Answer it."
@@ -45,6 +46,7 @@ class Provider(asyncio.Protocol):
 
     fail_every = 0
     seconds = 0
+    steps = 0
     asked: ClassVar[Counter[bytes]] = Counter()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -67,15 +69,17 @@ class Provider(asyncio.Protocol):
     def _answer(self, head: bytes, body: bytes) -> None:
         if head.startswith(b"GET /counts"):
             calls = sum(self.asked.values())
-            self._send_json({"calls": calls, "repeated": calls - len(self.asked)})
+            self._send_json({"calls": calls, "repeated": calls - len(+self.asked)})
         elif head.startswith(b"GET"):
             self._send_json({"object": "list", "data": [{"id": "alpha"}, {"id": "planner"}]})
         elif _PLANNER.search(body):
-            self._stream(PLAN)
+            self.asked[sha256(body).digest()] += bool(self.steps)
+            later = (f"alpha | {step} | Do part {step + 1}." for step in range(1, self.steps))
+            self._stream("\n".join([PLAN, *later]))
         else:
             found = _NUMBER.search(body)
             number = found[1] if found else b"0"
-            self.asked[number] += 1
+            self.asked[sha256(body).digest() if self.steps else number] += 1
             if self.fail_every and int(number) % self.fail_every == self.fail_every - 1:
                 self._send_json({"error": {"message": "not this number", "type": "invalid_request_error"}}, b"400 No")
             elif self.seconds:

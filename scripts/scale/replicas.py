@@ -37,10 +37,11 @@ class Replicas:
     ports: list[int]
     front: int = 0
     running: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
+    options: tuple[str, ...] = ("--no-trace",)
 
     async def start(self, port: int) -> None:
         """Start the replica at a port, and wait until it is ready."""
-        self.running[port] = self.at.start(*CONDUCTOR, "serve", "--port", port, "--quiet", "--no-trace")
+        self.running[port] = self.at.start(*CONDUCTOR, "serve", "--port", port, "--quiet", *self.options)
         async with aiohttp.ClientSession() as client:
             async with asyncio.timeout(120):
                 while True:
