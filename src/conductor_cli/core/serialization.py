@@ -126,7 +126,8 @@ def _dataclass_reader(kind: Any) -> _Reader:  # noqa: ANN401 - a dataclass
         if not isinstance(data, dict | Mapping):
             raise DecodeError(f"{where or kind.__name__}: expected an object, found {_describe_value(data)}")
         if not known:
-            known.extend((name, hints[name], _reader(hints[name]), it is MISSING) for name, it in _defaults(kind))
+            # At once: another thread must not find a part of them.
+            known[:] = [(name, hints[name], _reader(hints[name]), it is MISSING) for name, it in _defaults(kind)]
         values = {}
         for name, hint, reader, required in known:
             if name in data:
