@@ -128,10 +128,8 @@ def test_a_training_that_did_not_help_says_so() -> None:
     assert found[-1] == "no checkpoint is better on the validation set than the untrained model"
 
 
-RIGHT = PlanOutcome(
-    reward=1.0, valid=True, steps=2, calls=2, routes=("facts", "letters"), fitting=(("facts", True), ("letters", True))
-)
-WRONG = PlanOutcome(reward=0.5, valid=True, steps=1, calls=1, routes=("facts",), fitting=(("letters", False),))
+RIGHT = PlanOutcome(reward=1.0, right=1.0, valid=True, steps=2, calls=2, routes=("facts", "letters"))
+WRONG = PlanOutcome(reward=0.5, valid=True, steps=1, calls=1, routes=("facts",))
 MALFORMED = PlanOutcome(reward=0.0, valid=False)
 FAILED = PlanOutcome(reward=None, valid=True, steps=1, calls=0, routes=("facts",))
 
@@ -142,7 +140,6 @@ def test_the_metrics_of_a_step() -> None:
     assert (found["steps"], found["calls"], found["signal"]) == (1.333, 1.333, 0.5)
     assert found["routes"] == {"facts": 3, "letters": 1}
     assert found["routing_entropy"] == 0.8113
-    assert found["fitting"] == {"facts": 1.0, "letters": 0.3333}
 
 
 def test_a_collapse_onto_one_worker_shows() -> None:

@@ -32,7 +32,7 @@ from conductor_cli.train.job import (
     split_cases,
     tells_answer,
 )
-from conductor_cli.train.recipe import PUBLISHED, LoraSettings, Recipe
+from conductor_cli.train.recipe import DEFAULT_RECIPE, LoraSettings, Recipe
 from conductor_cli.train.rollouts import PlanOutcome, Rollouts, SampledPlan
 
 CASES = tuple(
@@ -50,7 +50,7 @@ ZERO = Task(case=CASES[0], workers=POOL.names)
 RIGHT, WRONG = "A | - | Answer it.", "B | - | Answer it."
 
 
-def tasks(recipe: Recipe = PUBLISHED) -> TaskCurriculum:
+def tasks(recipe: Recipe = DEFAULT_RECIPE) -> TaskCurriculum:
     return TaskCurriculum(
         recipe=recipe, cases=CASES, workers=POOL.names, identities={name: name for name in POOL.names}
     )
@@ -60,7 +60,7 @@ def says(text: str) -> ScriptedModel:
     return ScriptedModel(reply=lambda request: [text])
 
 
-def rollouts(directory: Path, recipe: Recipe = PUBLISHED, limit: str = "", **models: Any) -> Rollouts:
+def rollouts(directory: Path, recipe: Recipe = DEFAULT_RECIPE, limit: str = "", **models: Any) -> Rollouts:
     budget = TrainingBudget(directory / "spent.jsonl", Decimal(limit) if limit else None)
     cache = ResponseCache(directory / "answers.jsonl")
     given = {"ann": says("It is 1."), "bob": says("It is 9."), "cat": says("It is 9."), **models}
@@ -96,22 +96,22 @@ def test_pools_are_drawn_for_a_conductor_that_sees_names() -> None:
     offered = {tasks().exercise(number).workers for number in range(200)}
     assert {len(names) for names in offered} == {2, 3}
     assert len(offered) == 12
-    two = {tasks(replace(PUBLISHED, max_workers=2)).exercise(number).workers for number in range(100)}
+    two = {tasks(replace(DEFAULT_RECIPE, max_workers=2)).exercise(number).workers for number in range(100)}
     assert len(two) == 6
     assert {len(names) for names in two} == {2}
-    by_number = tasks(replace(PUBLISHED, profile="published"))
+    by_number = tasks(replace(DEFAULT_RECIPE, profile="published"))
     assert {by_number.exercise(number).workers for number in range(50)} == {POOL.names}
 
 
 def test_a_fifth_of_the_cases_is_held_out_by_the_seed() -> None:
     many = tuple(replace(CASES[0], id=f"c{number}") for number in range(100))
-    kept, held = split_cases(many, PUBLISHED)
+    kept, held = split_cases(many, DEFAULT_RECIPE)
     assert (len(kept), len(held)) == (80, 20)
     assert {*kept} | {*held} == {*many}
-    assert split_cases(many, PUBLISHED) == (kept, held)
-    assert split_cases(many, replace(PUBLISHED, seed=1)) != (kept, held)
-    assert len(split_cases(many, replace(PUBLISHED, validation=9))[1]) == 9
-    assert split_cases(many[:39], PUBLISHED) == (many[:39], ())
+    assert split_cases(many, DEFAULT_RECIPE) == (kept, held)
+    assert split_cases(many, replace(DEFAULT_RECIPE, seed=1)) != (kept, held)
+    assert len(split_cases(many, replace(DEFAULT_RECIPE, validation=9))[1]) == 9
+    assert split_cases(many[:39], DEFAULT_RECIPE) == (many[:39], ())
     curriculum = replace(tasks(), cases=kept, validation=held)
     assert [task.case for task in curriculum.validation_tasks()] == [*held]
     assert curriculum.as_dict() != tasks().as_dict()
@@ -119,12 +119,12 @@ def test_a_fifth_of_the_cases_is_held_out_by_the_seed() -> None:
 
 def test_cases_workers_and_settings_distinguish_trainings() -> None:
     one = tasks().as_dict()
-    assert tasks(replace(PUBLISHED, vllm=True, concurrency=2)).as_dict() == one
+    assert tasks(replace(DEFAULT_RECIPE, vllm=True, concurrency=2)).as_dict() == one
     for other in (
-        tasks(replace(PUBLISHED, rate=1e-5)),
-        tasks(replace(PUBLISHED, lora=LoraSettings())),
-        tasks(replace(PUBLISHED, batch_size=8)),
-        tasks(replace(PUBLISHED, max_plan_steps=3)),
+        tasks(replace(DEFAULT_RECIPE, rate=1e-5)),
+        tasks(replace(DEFAULT_RECIPE, lora=LoraSettings())),
+        tasks(replace(DEFAULT_RECIPE, batch_size=8)),
+        tasks(replace(DEFAULT_RECIPE, max_plan_steps=3)),
         replace(tasks(), cases=CASES[:5]),
         replace(tasks(), identities={**tasks().identities, "ann": "another"}),
     ):
@@ -149,7 +149,32 @@ def test_correct_wrong_and_invalid_plans_earn_different_rewards(tmp_path: Path) 
     right, wrong = outcomes(runs, [RIGHT, WRONG])
     assert (right.reward, right.valid, right.routes) == (1.0, True, ("ann",))
     assert (wrong.reward, wrong.valid, wrong.routes) == (0.5, True, ("bob",))
-    assert outcomes(rollouts(tmp_path, replace(PUBLISHED, format_bonus=0.25)), [WRONG])[0].reward == 0.25
+    assert outcomes(rollouts(tmp_path, replace(DEFAULT_RECIPE, format_bonus=0.25)), [WRONG])[0].reward == 0.25
+
+
+def test_the_reward_is_the_mean_over_draws_less_for_steps_that_nobody_reads(tmp_path: Path) -> None:
+    """A plan that holds the answer itself earns what a wrong one does, although the answer is right."""
+    ann = ScriptedModel(reply=lambda request: [f"It is {4 + (request.seed or 0) % 2}."])  # right in every other draw
+    runs = rollouts(tmp_path, ann=ann)
+    runs.draws, runs.unused_step, runs.tells = 4, 0.05, tells_answer
+    alone, unused, told = outcomes(
+        runs, [RIGHT, f"B | - | Try it.\n{RIGHT}", "A | - | Say 5."], replace(ZERO, case=CASES[4])
+    )
+    assert (alone.reward, alone.right, len(ann.requests)) == (0.75, 0.5, 8)
+    assert unused.reward == pytest.approx(0.70)
+    assert (told.reward, told.right, told.told) == (0.5, 0.5, True)
+
+
+def test_what_is_left_of_a_budget_is_divided_over_the_processes(tmp_path: Path) -> None:
+    """Also what another process has written since: 4 of 9 are left, half of it for this process."""
+    budget, another = (TrainingBudget(tmp_path / "spent.jsonl", Decimal("0.0090")) for _ in range(2))
+    request, worker = Request(messages=(), max_tokens=1000), POOL["ann"]
+    first = another.reserve(request, worker)
+    assert first is not None
+    another.settle(first, Usage(cost=Decimal("0.0050"), calls=1))
+    budget.share(2)
+    with pytest.raises(LimitReached, match=r"the limit of \$0\.0090 leaves no room .*: \$0\.0050 are spent"):
+        budget.reserve(replace(request, max_tokens=1001), worker)
 
 
 def test_a_text_that_was_cut_off_is_invalid(tmp_path: Path) -> None:
@@ -186,7 +211,7 @@ def test_a_repeated_case_gets_fresh_answers_and_a_step_shares_equal_ones(tmp_pat
     runs = rollouts(tmp_path, ann=ann)
     plans = [SampledPlan(exercise=ZERO, text=f"{RIGHT}{end}", draw=draw) for draw in (3, 9) for end in ("", "\n")]
     asyncio.run(runs.outcomes(plans))
-    assert sorted(request.seed or 0 for request in ann.requests) == [PUBLISHED.seed + 3, PUBLISHED.seed + 9]
+    assert sorted(request.seed or 0 for request in ann.requests) == [DEFAULT_RECIPE.seed + 3, DEFAULT_RECIPE.seed + 9]
     asyncio.run(rollouts(tmp_path, ann=says("not asked")).outcomes(plans))
     assert len(ann.requests) == 2
 
@@ -194,13 +219,13 @@ def test_a_repeated_case_gets_fresh_answers_and_a_step_shares_equal_ones(tmp_pat
 def test_the_draw_of_a_plan_is_the_number_of_its_exercise(tmp_path: Path) -> None:
     pytest.importorskip("accelerate", reason="accelerate is not installed: pip install 'conductor-llm[train]'")
     ann = says("It is 1.")
-    curriculum = replace(tasks(replace(PUBLISHED, group=1)), cases=CASES[:1])
+    curriculum = replace(tasks(replace(DEFAULT_RECIPE, group=1)), cases=CASES[:1])
     job = TrainingJob(
         curriculum=curriculum, rollouts=rollouts(tmp_path, ann=ann, bob=ann, cat=ann), directory=tmp_path,
         max_seconds=1, log=print,
     )  # fmt: skip
     job.rewards([RIGHT, RIGHT], [[1], [1]], [0, 7])
-    assert {request.seed for request in ann.requests} == {PUBLISHED.seed, PUBLISHED.seed + 7}
+    assert {request.seed for request in ann.requests} == {DEFAULT_RECIPE.seed, DEFAULT_RECIPE.seed + 7}
 
 
 @pytest.mark.parametrize(
@@ -225,6 +250,7 @@ def test_plans_that_hold_the_answer_are_counted(tmp_path: Path) -> None:
     runs.tells = tells_answer
     found = outcomes(runs, ["A | - | Say 5.", RIGHT, "no plan with 5"], replace(ZERO, case=CASES[4]))
     assert [outcome.told for outcome in found] == [True, False, False]
+    assert [outcome.reward for outcome in found] == [0.5, 0.5, 0.0]
     assert compute_metrics(found, 3)["told"] == 1
 
 
@@ -343,10 +369,12 @@ def test_a_cancelled_call_is_charged_for_its_prompt(tmp_path: Path) -> None:
 
 
 def test_the_estimate_is_a_range_for_the_remaining_steps() -> None:
-    recipe = replace(PUBLISHED, steps=10, prompts=2, group=4)
+    recipe = replace(DEFAULT_RECIPE, steps=10, prompts=2, group=4, draws=1, tries=1)
     whole = estimate_training(tasks(recipe), POOL)
     assert (whole.runs, whole.low.calls, whole.high.calls) == (80, 80, 400)
     assert Decimal(0) < whole.low.cost[0] < whole.high.cost[1]
     assert estimate_training(tasks(recipe), POOL, begin=5).runs == 40
+    drawn = estimate_training(tasks(replace(recipe, draws=4, tries=3)), POOL)
+    assert (drawn.runs, drawn.low.calls, drawn.high.calls) == (320, 320, 4800)
     none = estimate_training(tasks(recipe), POOL, begin=10)
     assert (none.runs, none.low, none.high) == (0, PlanEstimate(), PlanEstimate())

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ SUMS = [
     {"id": f"s{number}", "question": f"What is {number} + 1?", "answer": f"{number + 1}", "scorer": "number"}
     for number in range(1, 5)
 ]  # fmt: skip
-SMALL = ("--lora", "--steps", "2", "--prompts", "2", "--set", "group=2")
+SMALL = ("--lora", "--steps", "2", "--prompts", "2", "--set", "group=2", "--set", "draws=1", "--set", "tries=1")
 
 
 @pytest.fixture
@@ -93,21 +94,27 @@ def test_a_dry_run_says_the_cost_though_the_model_is_missing(
     assert done.code == 3
     checks = done.json["checks"]
     found = {check["name"]: check["state"] for check in checks}
+    assert found.pop("memory") in ("ok", "failed")  # as this machine has it
     assert found == {"libraries": "ok", "base model": "failed", "workers": "ok", "cases": "ok", "cost": "ok"}
+    assert "140 GB" in state(checks, "memory")[1]
     assert checks[1]["hint"].startswith("hf download Qwen/Qwen2.5-7B-Instruct")
     assert "runs: cost unknown, because no price is known for alpha and beta" in state(checks, "cost")[1]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_the_extra_the_error_says_what_to_install(stage: Stage, tmp_path: Path) -> None:
+def test_without_the_extra_the_error_says_what_to_install(stage: Stage, base: Path, tmp_path: Path) -> None:
+    """A dry run says all the same what a training needs and costs: by the files of the model, or else by its name."""
     tmp_path.joinpath("torch.py").write_text("raise ImportError(\"No module named 'torch'\")\n")
     paths = os.pathsep.join([str(tmp_path), stage.environ()["PYTHONPATH"]])
     done = stage.run("train", "--cases", "basics", env={"PYTHONPATH": paths})
     assert done.code == 3
     explained(done)
-    looked = stage.run("train", "--cases", "basics", "--dry-run", env={"PYTHONPATH": paths})
+    looked = stage.run("train", "--cases", "basics", "--lora", "--dry-run", env={"PYTHONPATH": paths})
     assert (looked.code, looked.out.count("No module named 'torch'")) == (3, 1)
+    assert "by the name of the model, about 15.1 GB on a GPU" in looked.out
     assert "runs: cost unknown" in looked.out
+    here = stage.run("train", "--cases", "basics", "--base", base, "--dry-run", env={"PYTHONPATH": paths})
+    assert re.search(r"ok +memory: [\d.]+ MB on a GPU for weights and optimizer", here.out), here.out
     assert "pip install 'conductor-llm[train]'" in done.err
 
 
@@ -138,6 +145,8 @@ def test_two_steps_are_trained_and_a_finished_training_says_so(
     ("arguments", "code", "said"),
     [
         (["--set", "cost_weight=0.5"], 2, "--set knows no 'cost_weight'"),
+        (["--set", "vllm_memory=0.01"], 2, "takes a number, at least 0.05"),
+        (["--set", "draws=1.5"], 2, "draws (runs of each plan) takes a number, at least 1"),
         (["--export"], 2, "--export needs --lora"),
         (["--json"], 2, "--json needs --dry-run"),
         (["--max-cost", "-1"], 2, "-1"),
@@ -170,6 +179,15 @@ def test_each_check_names_its_problem(
     assert done.code in (2, 3)
     assert state(done.json["checks"], name)[0] == "failed"
     assert said in state(done.json["checks"], name)[1]
+
+
+def test_an_architecture_without_export_is_refused(stage: Stage, base: Path, cases: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(base, tmp_path / "copy"))
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, "model_type": "gemma"}))
+    done = stage.inside("train", "--base", copy, "--cases", cases, *SMALL, "--export", "--dry-run", "--json")
+    assert done.code == 3
+    assert "this is a gemma model, and the export supports llama, qwen2" in state(done.json["checks"], "export")[1]
 
 
 def test_without_any_settings_training_asks_for_workers(stage: Stage, base: Path, cases: Path, tmp_path: Path) -> None:

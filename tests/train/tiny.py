@@ -14,7 +14,7 @@ from conductor_cli.core import prompts as fewshots
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.train.job import bare_conductor
-from conductor_cli.train.recipe import PUBLISHED
+from conductor_cli.train.recipe import DEFAULT_RECIPE
 
 TEMPLATE: Final = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
@@ -50,7 +50,7 @@ def base(directory: Path, *, template: str = TEMPLATE, context: int = 4096, **co
 def lines() -> list[str]:
     """The lines of a conductor's system message."""
     pool = Pool(workers=(Worker(name="ann", kind="openai"),))
-    system = bare_conductor(PUBLISHED, pool, Limits()).planning_request(Question(text="-")).messages[0].content
+    system = bare_conductor(DEFAULT_RECIPE, pool, Limits()).planning_request(Question(text="-")).messages[0].content
     return sorted({line for line in system.splitlines() if len(line) > 9})
 
 

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,9 +13,9 @@ from conductor_cli.core.formatting import format_size
 from conductor_cli.rehearsal.players import CHECKED, model_path
 from conductor_cli.train import grpo
 from conductor_cli.train.checkpoints import exclusive_directory
-from conductor_cli.train.job import TrainingJob, compute_metrics, mean
+from conductor_cli.train.job import TrainingJob
 from conductor_cli.train.recipe import require
-from conductor_cli.train.rollouts import Exercise, Rollouts, SampledPlan
+from conductor_cli.train.rollouts import Exercise
 from training.rehearsal.asking import END, PAD, Bank, build
 from training.rehearsal.exercises import LEGS, STRONG, RehearsalCurriculum, draw_exercises, rehearsal
 from training.rehearsal.plan_lessons import COURSE
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 HELD_OUT: Final = 120  # held-out questions for each evaluation during training
+EVALUATE_EVERY: Final = 25  # steps between two evaluations
 
 
 def train_seed(
@@ -79,50 +79,13 @@ def train_conductor(model: Any, tokenizer: Tokenizer, job: TrainingJob, held_out
     practice = job.curriculum
     assert isinstance(practice, RehearsalCurriculum)
     reader = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, pad_token=PAD, padding_side="left")
-    if held_out:
-        job.evaluate = partial(
-            evaluate, tokenizer=reader, rollouts=job.rollouts, exercises=held_out, longest=practice.max_plan_tokens
-        )
+    job.validation, job.validate_every = held_out, EVALUATE_EVERY
     # A whole step in one batch on the CPU; only the least certain tokens take part in the gradient.
     arguments = {
-        "per_device_train_batch_size": practice.prompts * practice.group, "loss_type": "dapo",
+        "per_device_train_batch_size": practice.prompts * practice.group,
         "learning_rate": practice.rate, "warmup_steps": practice.warmup,
         "lr_scheduler_type": "linear" if practice.falling else "constant_with_warmup", "adam_beta1": practice.betas[0],
         "adam_beta2": practice.betas[1], "top_entropy_quantile": practice.quantile, "entropy_coef": practice.entropy,
         "use_cpu": not torch.cuda.is_available(), "bf16": False, "fp16": False, "activation_checkpointing": False,
     }  # fmt: skip
     return grpo.train_model(model, reader, job, arguments)
-
-
-def evaluate(
-    model: Any, *, tokenizer: Any, rollouts: Rollouts, exercises: Sequence[Exercise], longest: int,
-) -> dict[str, Any]:  # fmt: skip
-    """The metrics of the model's most likely plans, and the share of correct answers by the number of hops."""
-    plans = _sample_greedily(model, tokenizer, rollouts, exercises, longest)
-    outcomes = asyncio.run(rollouts.outcomes(plans))
-    by_hops: dict[str, list[bool]] = {}
-    for exercise, outcome in zip(exercises, outcomes, strict=True):
-        by_hops.setdefault(str(len(exercise.skills)), []).append(outcome.right)
-    return {**compute_metrics(outcomes, 1), "by_hops": {hops: mean(right) for hops, right in sorted(by_hops.items())}}
-
-
-def _sample_greedily(
-    model: Any, tokenizer: Any, rollouts: Rollouts, exercises: Sequence[Exercise], longest: int,
-) -> list[SampledPlan]:  # fmt: skip
-    prompts = ["".join(message["content"] for message in rollouts.prompt(exercise)) for exercise in exercises]
-    batch = tokenizer(prompts, return_tensors="pt", padding=True).to(model.device)
-    was_training = model.training
-    model.eval()
-    with torch.inference_mode():
-        tokens = model.generate(
-            input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], max_new_tokens=longest,
-            do_sample=False, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, use_cache=True,
-        )  # fmt: skip
-    model.train(was_training)
-    return [
-        SampledPlan(
-            exercise=exercise, text=tokenizer.decode(row, skip_special_tokens=True),
-            complete=bool((row == tokenizer.eos_token_id).any()),
-        )
-        for exercise, row in zip(exercises, tokens[:, batch["input_ids"].shape[1] :], strict=True)
-    ]  # fmt: skip

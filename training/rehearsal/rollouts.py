@@ -109,18 +109,11 @@ class DrawnPools(Rollouts):
         return Question(text=exercise.question, given=exercise.given)
 
     async def outcome(self, trace: Trace, exercise: Exercise) -> PlanOutcome:
-        """As for any exercise, but `fitting` says whether a step went to one of the best for its skill."""
         assert isinstance(exercise, RehearsalExercise)
         found = await super().outcome(trace, exercise)
-        pool = self.conductor_for(exercise).pool
-        steps = [record for record in trace.steps if record.step.worker in pool]
         if found.right and self.demands_checks and _lacks_check(trace, exercise):
-            found = replace(found, reward=self.format_bonus)
-        if not found.valid or len(exercise.skills) != len(steps):
-            return replace(found, fitting=())
-        pairs = zip(exercise.skills, steps, strict=True)
-        fitting = tuple((skill, record.step.worker in best_workers(pool, skill)) for skill, record in pairs)
-        return replace(found, fitting=fitting)
+            found = replace(found, reward=self.format_bonus, right=0.0)
+        return found
 
 
 def _lacks_check(trace: Trace, exercise: RehearsalExercise) -> bool:

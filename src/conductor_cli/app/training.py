@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
@@ -18,7 +19,7 @@ from conductor_cli.app.conductor_factory import OpenedConductor, open_conductor
 from conductor_cli.app.evaluation import load_cases, sample_cases
 from conductor_cli.core.errors import ConductorError, ConductorUnusable, ConfigError, PolicyError, UsageError
 from conductor_cli.core.estimate import OVERHEAD
-from conductor_cli.core.formatting import format_count, format_list, format_money, format_size
+from conductor_cli.core.formatting import format_count, format_duration, format_list, format_money, format_size
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool
 from conductor_cli.core.usage import CHARS_PER_TOKEN, Usage, with_cost
@@ -43,10 +44,11 @@ from conductor_cli.train.job import (
     bare_conductor,
     estimate_training,
     is_first,
+    mean,
     read_metrics,
     split_cases,
 )
-from conductor_cli.train.recipe import Recipe, check_libraries
+from conductor_cli.train.recipe import Recipe, require
 from conductor_cli.train.rollouts import Rollouts
 
 # `train.base_model` and `train.grpo` import torch, which takes seconds and may not be installed. They are imported
@@ -58,6 +60,9 @@ if TYPE_CHECKING:
 
 USUAL_CALLS: Final = 0.8 * 3
 """New answers for a plan: about three steps (arXiv 2512.04388, section 5), and one plan in five asks nobody anew."""
+
+USUAL_TRIES: Final = 1.3
+"""How often a group is drawn until its rewards differ: 1.1 to 1.7 times in docs/rewards.md."""
 
 USUAL_ANSWER: Final = 600.0  # Tokens of an answer of a worker that was never measured
 
@@ -82,8 +87,8 @@ class TrainingRequest:
     export: bool = False
 
 
-OF_THE_RUNS: Final = ("workers", "cases", "cost")
-"""Checks that need no library of the training: what it costs is known before anything is installed."""
+WITHOUT_LIBRARIES: Final = ("base model", "workers", "cases", "memory", "cost")
+"""Checks that need no library of the training: what it needs and costs is known before anything is installed."""
 
 
 class Training:
@@ -93,6 +98,7 @@ class Training:
     """
 
     _base: BaseModel
+    _measured: BaseModel | None = None
     _pool: Pool
     _curriculum: TaskCurriculum
 
@@ -122,14 +128,14 @@ class Training:
         }  # fmt: skip
         found: list[CheckResult] = []
         for name, check in checks.items():
-            if self.error is not None and name not in OF_THE_RUNS:
+            if self.error is not None and name not in WITHOUT_LIBRARIES:
                 continue
             try:
                 found.append(CheckResult(name=name, text=check()))
             except ConductorError as error:
                 self.error = self.error or error
                 found.append(CheckResult.failed(name, error))
-                if name in OF_THE_RUNS:  # the later ones need what it found
+                if name in ("workers", "cases", "cost"):  # the later ones need what it found
                     break
         return found
 
@@ -137,13 +143,16 @@ class Training:
         recipe = self.request.recipe
         optional = {"peft": recipe.lora, "vllm": recipe.vllm}
         needed = ["torch", "transformers", "trl", "accelerate", *(name for name, used in optional.items() if used)]
-        check_libraries(needed)
+        for library in needed:
+            with require(library):
+                import_module(library)
         return ", ".join(f"{name} {version(name)}" for name in needed)
 
     def _check_base_model(self) -> str:
-        from conductor_cli.train.base_model import find_base_model
+        from conductor_cli.train.base_model import find_base_model, measure_base_model
 
-        self._base = base = find_base_model(self.request.recipe.base, self.request.recipe.lora)
+        find = find_base_model if self.error is None else measure_base_model
+        self._base = self._measured = base = find(self.request.recipe.base, self.request.recipe.lora)
         trained = f", and an adapter of {base.adapter_weights:,}" if base.adapter_weights else ""
         return f"{base.directory}: {base.architecture}, {format_count(base.weights, 'weight')}{trained}"
 
@@ -244,17 +253,29 @@ class Training:
         return f"{directory}, needs {format_size(size)}"
 
     def _check_memory(self) -> str:
-        from conductor_cli.train.grpo import check_memory, trl_arguments
+        from conductor_cli.train.base_model import check_memory, guess_base_model
 
-        trl_arguments(self.request.recipe)  # raises if a step cannot be divided
-        return check_memory(self._base, self.request.recipe)
+        recipe = self.request.recipe
+        if self.error is None:
+            from conductor_cli.train.grpo import trl_arguments
+
+            trl_arguments(recipe)  # raises if a step cannot be divided
+        if self._measured is not None:
+            return check_memory(self._measured, recipe)
+        if (guess := guess_base_model(recipe.base, recipe.lora)) is None:
+            return "not known without the model"
+        return f"by the name of the model, about {check_memory(guess, recipe)}"
 
     def _check_export(self) -> str:
         if not self.request.export:
             return "not requested"
-        from conductor_cli.train.grpo import check_exportable
+        from conductor_cli.models.llama.lora import ARCHITECTURES
 
-        check_exportable(self._base)
+        if self._base.architecture not in ARCHITECTURES:
+            raise ConfigError(
+                f"this is a {self._base.architecture} model, and the export supports {', '.join(ARCHITECTURES)}",
+                hint="leave out --export, and convert the last checkpoint with llama.cpp's convert_lora_to_gguf.py",
+            )
         return f"an adapter, in {self.request.directory}"
 
     def _check_cost(self) -> str:
@@ -266,7 +287,9 @@ class Training:
                 hint="set them (conductor workers add … --set price=IN,OUT), or choose other workers: --workers",
             )
         most = estimate_training(self._curriculum, self._pool, begin=self._done(), validations=self._validations())
-        expected = self._expected_cost() * most.runs
+        again = min(USUAL_TRIES, self.request.recipe.tries)
+        money, seconds = self._expected_call()
+        expected = money * USUAL_CALLS * most.runs * again
         if self.is_free:
             cost = "free"
         elif len(unpriced) == len(self._pool):
@@ -277,6 +300,10 @@ class Training:
             # More digits than two would look like knowledge.
             cost = f"about {format_money(float(f'{expected:.2g}'))}{more}; {ceiling}"
         found = f"{format_count(most.runs, 'run')}: {cost}"
+        if seconds:
+            at_once = sum(worker.parallel for worker in self._pool)
+            duration = seconds * USUAL_CALLS * most.runs * again / at_once
+            found += f"; about {format_duration(duration, tenths=False)} for calls, {at_once} at once"
         if limit is None:
             return found
         found += f"; at most {format_money(limit)}"
@@ -285,19 +312,20 @@ class Training:
             found += f", which is used up near step {int(steps * float(limit) / expected)} of {steps}"
         return found
 
-    def _expected_cost(self) -> float:
-        """US dollars for the calls of one run, by the calibration of each worker with a price."""
+    def _expected_call(self) -> tuple[float, float]:
+        """US dollars and seconds for a call, by the calibration of each worker; 0 seconds where none was measured."""
         questions = [len(case.question) / CHARS_PER_TOKEN for case in self._curriculum.cases]
-        asked, costs = OVERHEAD + sum(questions) / len(questions), []
+        asked, costs, times = OVERHEAD + sum(questions) / len(questions), list[float](), list[float]()
         for worker in self._pool:
             card = self._settings.cards.of(worker)
             read, written = asked, USUAL_ANSWER
             if card is not None and card.seconds:
                 read, written = max(card.tokens_in, asked), card.tokens_out
+                times.append(card.seconds)
             # Of three steps, each sees one earlier answer on average.
             usage = Usage(tokens_in=round(read + written), tokens_out=round(written), calls=1)
             costs += [float(cost)] if (cost := with_cost(usage, worker.price).cost) is not None else []
-        return USUAL_CALLS * sum(costs) / len(costs) if costs else 0.0
+        return mean(costs), mean(times)
 
     @property
     def steps_left(self) -> int:

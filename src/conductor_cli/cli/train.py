@@ -19,7 +19,7 @@ from conductor_cli.config import load_settings
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.plan import MAX_STEPS
 from conductor_cli.train.job import is_first
-from conductor_cli.train.recipe import PUBLISHED, LoraSettings
+from conductor_cli.train.recipe import DEFAULT_RECIPE, LoraSettings
 
 INCOMPLETE: Final = 3
 """The exit code if --minutes ended before all steps were done."""
@@ -27,11 +27,13 @@ INCOMPLETE: Final = 3
 INTERRUPTED: Final = 130
 
 TUNED: Final = {
-    "group": (2, "plans sampled for each case"), "rate": (0, "highest learning rate"),
+    "group": (2, "plans sampled for each case"), "draws": (1, "runs of each plan"),
+    "tries": (1, "times that a group is drawn until its rewards differ"), "rate": (0.0, "highest learning rate"),
+    "kl": (0.0, "weight of the distance from the model at the start"),
     "max_plan_tokens": (8, "most tokens of a plan"), "max_workers": (2, "most workers that are offered for a case"),
-    "vllm": (False, "sample the plans with vLLM"),
+    "vllm": (False, "sample the plans with vLLM"), "vllm_memory": (0.05, "share of the GPU's memory for vLLM"),
 }  # fmt: skip
-"""What `--set` changes in the recipe: the least value, and what it is."""
+"""What `--set` changes in the recipe: the least value, of the type that it takes, and what it is."""
 
 OUT: Final = Path("build/conductor")
 
@@ -106,7 +108,7 @@ def train_command(
     if lora:
         rate = changes.pop("rate", None)
         changes["lora"] = LoraSettings() if rate is None else LoraSettings(rate=rate)
-    recipe = replace(PUBLISHED, **{name: value for name, value in changes.items() if value is not None})
+    recipe = replace(DEFAULT_RECIPE, **{name: value for name, value in changes.items() if value is not None})
     recipe = replace(recipe, warmup=min(recipe.warmup, recipe.steps))
     request = TrainingRequest(
         recipe=recipe, cases=cases or "", case_file=case_file, directory=(out or OUT).expanduser(),
@@ -148,8 +150,7 @@ def _tuned(texts: Sequence[str] | None) -> dict[str, Any]:
         if name not in TUNED:
             raise UsageError(f"--set knows no {name!r:.40}", hint=f"known: {', '.join(TUNED)}")
         least, about = TUNED[name]
-        whole = isinstance(least, bool) or name in ("group", "max_plan_tokens", "max_workers")
-        right = type(value) is type(least) if whole else type(value) in (int, float)
+        right = type(value) in (int, float) if isinstance(least, float) else type(value) is type(least)
         if not right or value < least:
             expected = "true or false" if isinstance(least, bool) else f"a number, at least {least}"
             raise UsageError(f"{name} ({about}) takes {expected}, not {value!s:.40}")
@@ -186,5 +187,5 @@ def _finish(training: Training) -> None:
     path = training.export()
     print_line(f"exported: {path}")
     print_line(f"to plan with it: conductor model import {path} --base NAME|FILE")
-    if request.recipe.profile != PUBLISHED.profile:
+    if request.recipe.profile != DEFAULT_RECIPE.profile:
         print_line(f"                 conductor config set conductor.profile {request.recipe.profile}")

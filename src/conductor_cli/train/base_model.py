@@ -1,31 +1,33 @@
-"""The model that a training starts from: found on this machine, checked, and loaded. Imports torch and transformers.
+"""The model that a training starts from: found on this machine, measured, checked, and loaded.
 
-Nothing is downloaded, no code of a model is run, and weights are read only from safetensors files.
+Nothing is downloaded, no code of a model is run, and weights are read only from safetensors files. To measure it needs
+no library of the training; torch and transformers are imported where a model is checked or loaded.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from logging import ERROR, getLogger
 from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.core.chat import OPEN
 from conductor_cli.core.errors import ConfigError
+from conductor_cli.core.formatting import format_size
+from conductor_cli.models.hardware import read_memory
 from conductor_cli.models.llama.gguf import short_line
-from conductor_cli.train.recipe import LoraSettings, require
+from conductor_cli.models.weights.huggingface import cached_path
+from conductor_cli.train.job import process_count
+from conductor_cli.train.recipe import LoraSettings, Recipe, require
 
-with require("torch"):
-    import torch
-    from torch import nn
-with require("transformers"):
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils import logging
-    from transformers.utils.hub import try_to_load_from_cache
+LONGEST_HEADER: Final = 100_000_000
+"""Bytes of the description in front of the weights of a safetensors file: the bound of that format."""
 
 SWITCH: Final = "enable_thinking"
 """The variable of a chat template that leaves thinking out if it is false (Qwen3, and many others since)."""
@@ -35,60 +37,122 @@ SWITCH: Final = "enable_thinking"
 class BaseModel:
     """A base model on disk. `architecture` is its name in transformers, such as `qwen2`. `context` is in tokens.
 
-    `adapter_weights` counts the weights of the adapter that will be trained, 0 without one. `heads` are
-    the numbers of query heads and of key heads in a layer.
+    `adapter_weights` counts the weights of the adapter that will be trained, 0 without one. `heads` are the numbers of
+    query heads and of key heads in a layer. `tokenizer` is one of transformers, None where the model is only measured.
     """
 
     directory: Path
-    tokenizer: Any
-    architecture: str
-    layers: int
     weights: int
     adapter_weights: int
-    context: int
+    architecture: str = ""
+    layers: int = 0
+    context: int = 0
     heads: tuple[int, int] | None = None
+    tokenizer: Any = None
+
+
+def measure_base_model(name: str, lora: LoraSettings | None = None) -> BaseModel:
+    """The base model in a directory, or with an id in the Hugging Face cache, by its files. Raises `ConfigError`."""
+    directory = _find_directory(name)
+    with _explain_errors(name):
+        config = json.loads((directory / "config.json").read_text())
+        index, files = directory / "model.safetensors.index.json", {"model.safetensors"}
+        if index.is_file():
+            files = set(json.loads(index.read_text())["weight_map"].values())
+        if missing := sorted(file for file in files if not (directory / file).is_file()):
+            problem = f"{name} is incomplete: {directory / missing[0]} is missing"
+            raise ConfigError(problem, hint="download the model again")
+        shapes: dict[str, list[int]] = {}
+        for file in files:
+            with (directory / file).open("rb") as header:  # its length in eight bytes, then JSON
+                named = json.loads(header.read(min(int.from_bytes(header.read(8), "little"), LONGEST_HEADER)))
+            shapes |= {key: tensor["shape"] for key, tensor in named.items() if key != "__metadata__"}
+        # An adapter adds two matrices to each linear layer but the output.
+        linear = [
+            sum(shape) for key, shape in shapes.items()
+            if len(shape) == 2 and not key.removesuffix(".weight").endswith(("lm_head", "embed_tokens"))
+        ]  # fmt: skip
+        heads = int(config["num_attention_heads"])
+        return BaseModel(
+            directory=directory, architecture=str(config["model_type"]), layers=int(config["num_hidden_layers"]),
+            weights=sum(map(math.prod, shapes.values())), adapter_weights=lora.rank * sum(linear) if lora else 0,
+            heads=(heads, int(config.get("num_key_value_heads", heads))),
+            context=int(config["max_position_embeddings"]),
+        )  # fmt: skip
+
+
+def guess_base_model(name: str, lora: LoraSettings | None = None) -> BaseModel | None:
+    """A model that is not here, by the number in its name, as in `Qwen2.5-7B`; None without one."""
+    if not (found := re.search(r"(?<![\d.])(\d+(?:\.\d+)?)([BM])(?![a-z])", name, re.IGNORECASE)):
+        return None
+    weights = int(float(found[1]) * (10**9 if found[2] in "bB" else 10**6))
+    # An adapter of rank 32 has about a hundredth of the weights of a model with 7 billion.
+    adapter = weights * lora.rank // 3200 if lora else 0
+    return BaseModel(directory=Path(name), weights=weights, adapter_weights=adapter)
 
 
 def find_base_model(name: str, lora: LoraSettings | None = None) -> BaseModel:
-    """The base model in a directory, or with an id in the Hugging Face cache. Raises `ConfigError`."""
-    directory = _find_directory(name)
+    """As `measure_base_model`, but checked by transformers, and with its tokenizer. Raises `ConfigError`."""
+    base = measure_base_model(name, lora)
+    with require("transformers"):
+        from transformers import AutoConfig, AutoTokenizer
     # Unless it is told False, transformers asks at the terminal whether to run the code that a model brings.
     with quiet_libraries(), _explain_errors(name):
-        config = AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+        AutoConfig.from_pretrained(base.directory, local_files_only=True, trust_remote_code=False)
         tokenizer = AutoTokenizer.from_pretrained(
-            directory, local_files_only=True, trust_remote_code=False, padding_side="left"
+            base.directory, local_files_only=True, trust_remote_code=False, padding_side="left"
         )
-        with torch.device("meta"):  # the shape without the weights
-            model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
-    # Raise `ConfigError` if a file with weights is missing.
-    files = {"model.safetensors"}
-    index = directory / "model.safetensors.index.json"
-    if index.is_file():
-        with _explain_errors(name):
-            files = set(json.loads(index.read_text())["weight_map"].values())
-    if missing := sorted(file for file in files if not (directory / file).is_file()):
-        raise ConfigError(f"{name} is incomplete: {directory / missing[0]} is missing", hint="download the model again")
     if not tokenizer.chat_template:
         raise ConfigError(
             f"{name} has no chat template, so it cannot be asked for a plan",
             hint="use an instruction-tuned model, or add a chat_template.jinja to its directory",
         )
-    # An adapter adds two matrices to each linear layer but the output.
-    linear = [
-        layer.in_features + layer.out_features
-        for module, layer in model.named_modules()
-        if isinstance(layer, nn.Linear) and not module.endswith("lm_head")
-    ]
-    return BaseModel(
-        directory=directory, tokenizer=tokenizer, architecture=config.model_type,
-        layers=config.num_hidden_layers, weights=sum(weight.numel() for weight in model.parameters()),
-        adapter_weights=lora.rank * sum(linear) if lora is not None else 0, context=config.max_position_embeddings,
-        heads=(config.num_attention_heads, config.num_key_value_heads),
-    )  # fmt: skip
+    return replace(base, tokenizer=tokenizer)
+
+
+TRAINED_BYTES: Final = 16
+"""Bytes for a weight that is trained: the weight, its gradient and Adam's two moments, each in 32 bits."""
+
+
+def check_memory(base: BaseModel, recipe: Recipe) -> str:
+    """What the weights and the optimizer need, and what there is. Raises `ConfigError` if they do not fit.
+
+    What the layers keep for the backward pass comes on top. It depends on kernels and batches too much to be estimated.
+    Several processes may share the weights, so nothing is refused for them; and only torch knows the memory of a GPU.
+    """
+    needed = TRAINED_BYTES * (base.adapter_weights or base.weights)
+    # The base model of an adapter is frozen, in 16 bits where these are fast; else KL compares with a copy of it.
+    needed += (2 if base.adapter_weights else 4 if recipe.kl else 0) * base.weights
+    try:
+        import torch
+    except ImportError:
+        return f"{format_size(needed)} on a GPU for weights and optimizer, and activations"
+    if base.adapter_weights and not has_fast_bfloat16():
+        needed += 2 * base.weights
+    gpu, processes = torch.cuda.is_available(), process_count()
+    if gpu and processes == 1 and (gpus := torch.cuda.device_count()) > 1:
+        raise ConfigError(
+            f"there are {gpus} GPUs, and one process cannot train on several",
+            hint="use accelerate launch (see docs/train.md), or only one of them: CUDA_VISIBLE_DEVICES=0",
+        )
+    there = torch.cuda.get_device_properties(0).total_memory if gpu else read_memory().total
+    sampler = int(recipe.vllm_memory * there) if recipe.vllm else 0
+    if sampler and sampler <= 2 * base.weights:
+        problem = f"vLLM has {format_size(sampler)}, and the weights alone need {format_size(2 * base.weights)}"
+        raise ConfigError(problem, hint="give it a larger share of the memory: --set vllm_memory=0.5")
+    more = f" and {format_size(sampler)} for vLLM" if sampler else ""
+    where = "a GPU" if gpu else "this machine"
+    found = f"{format_size(needed)}{more} of the {format_size(there)} of {where}, and activations"
+    if needed + sampler > there and processes == 1:
+        advice = "" if recipe.lora else "train an adapter (--lora), or "
+        raise ConfigError(f"it needs {found}", hint=f"{advice}use more GPUs: see docs/train.md")
+    return found
 
 
 def has_fast_bfloat16() -> bool:
     """Whether numbers of 16 bits are multiplied in hardware: by a GPU, or a CPU with AMX or AVX-512 BF16."""
+    import torch
+
     found = torch.cpu.get_capabilities()
     return torch.cuda.is_available() or bool(found.get("amx_bf16") or found.get("avx512_bf16"))
 
@@ -98,6 +162,9 @@ def load_model(base: BaseModel, *, lora: LoraSettings | None) -> tuple[Any, Any]
 
     If all weights are trained, they are loaded in 32 bits: in 16, steps as small as these would be rounded away.
     """
+    import torch
+    from transformers import AutoModelForCausalLM
+
     dtype = torch.bfloat16 if lora is not None and has_fast_bfloat16() else torch.float32
     with quiet_libraries(), _explain_errors(str(base.directory)):
         model = AutoModelForCausalLM.from_pretrained(
@@ -156,21 +223,20 @@ def _find_directory(name: str) -> Path:
         )
     if path.is_dir():
         return path.absolute()
-    try:
-        config = try_to_load_from_cache(name, "config.json")
-    except (OSError, ValueError):  # not a valid model id
-        config = None
-    if not isinstance(config, str):
-        raise ConfigError(
-            f"the base model {name} is neither a directory nor in the Hugging Face cache",
-            hint=f"hf download {name}, or use a directory: --base DIR",
-        )
-    return Path(config).parent
+    with suppress(OSError, ValueError):  # not a valid model id
+        if config := cached_path(name, "main", "config.json"):
+            return config.parent
+    raise ConfigError(
+        f"the base model {name} is neither a directory nor in the Hugging Face cache",
+        hint=f"hf download {name}, or use a directory: --base DIR",
+    )
 
 
 @contextmanager
 def quiet_libraries() -> Iterator[None]:
     """Without the warnings of the libraries about each other, and TRL's about each prompt whose runs all failed."""
+    from transformers.utils import logging
+
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     getLogger("trl").setLevel(ERROR)

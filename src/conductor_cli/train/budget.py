@@ -31,14 +31,19 @@ class TrainingBudget:
 
     def __init__(self, path: Path, limit: Decimal | None = None) -> None:
         """Read or create the file. A line that was cut off does not count. Raises `OSError`."""
-        self.spent = sum(map(_read_cost, read_lines(path)), Decimal(0))
         self.limit = limit
         self.exhausted: LimitReached | None = None
         self.write_error: OSError | None = None
-        self._ledger = Ledger(Limits(cost=None if limit is None else limit - self.spent))
         self._active = 0
         self._settled = asyncio.Event()
-        self._log = AppendLog(path)
+        self._log, self._path = AppendLog(path), path
+        self.share(1)
+
+    def share(self, processes: int) -> None:
+        """Divide what the file says is left over the processes that write it. Call it while no call is active."""
+        self.spent = sum(map(_read_cost, read_lines(self._path)), Decimal(0))
+        left = None if self.limit is None else (self.limit - self.spent) / processes
+        self._ledger = Ledger(Limits(cost=left))
 
     def reserve(self, request: Request, worker: Worker) -> Reservation | None:
         """Reserve a whole call. None: not now, but active calls may leave room. Raises `LimitReached`."""

@@ -8,21 +8,21 @@ stores the optimizer and the state of its random numbers.
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from pickle import UnpicklingError
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConductorError, ConfigError
-from conductor_cli.core.formatting import format_duration, format_money, format_size
-from conductor_cli.models.hardware import read_memory
+from conductor_cli.core.formatting import format_duration, format_money
+from conductor_cli.core.pool import Pool
 from conductor_cli.models.llama.gguf import short_line
-from conductor_cli.models.llama.lora import ARCHITECTURES, convert_adapter
+from conductor_cli.models.llama.lora import convert_adapter
 from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity
 from conductor_cli.run.conductor import Conductor
 from conductor_cli.train.base_model import BaseModel, has_fast_bfloat16, load_model, quiet_libraries, render_chat
@@ -37,32 +37,35 @@ from conductor_cli.train.checkpoints import (
     write_settings,
 )
 from conductor_cli.train.job import (
+    NOT_RUN,
     TaskCurriculum,
     TrainingJob,
     add_metrics,
     bare_conductor,
     compute_metrics,
+    gather_lists,
     is_first,
     keep_metrics,
+    process_count,
     read_metrics,
     tells_answer,
 )
 from conductor_cli.train.recipe import Recipe, require
-from conductor_cli.train.rollouts import Exercise, PlanOutcome, Rollouts, SampledPlan
+from conductor_cli.train.rollouts import Exercise, Rollouts, SampledPlan
 
 with require("torch"):
     import torch
 with require("transformers"):
-    from accelerate.utils import gather_object
     from safetensors import SafetensorError
-    from transformers import PrinterCallback, TrainerCallback
+    from transformers import GenerationConfig, PrinterCallback, TrainerCallback
 with require("trl"):
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
+    from trl.generation import vllm_generation
+    from trl.trainer import grpo_trainer
 
 CHECKPOINT_EVERY: Final = 20  # Steps between two checkpoints
-TOGETHER: Final = 32  # Texts of a batch that are computed together
-EVALUATE_EVERY: Final = 25  # Steps between two evaluations on held-out exercises
+BATCH: Final = 8  # Prompts of a validation that are read at the same time
 
 STORED: Final = (
     "loss", "grad_norm", "learning_rate", "entropy", "completions/mean_length", "completions/clipped_ratio",
@@ -77,7 +80,9 @@ Torch = Any
 
 
 class _Trainer(GRPOTrainer):  # type: ignore[misc]
-    """TRL's trainer without its network access: by default it reports each training to the Hugging Face hub."""
+    """TRL's trainer, which draws groups without a signal again, and makes no connection to the Hugging Face hub."""
+
+    job: TrainingJob
 
     def _send_telemetry(self) -> None:
         pass
@@ -85,31 +90,109 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
     def create_model_card(self, *_: object, **__: object) -> None:
         """Write no model card."""
 
-    def _get_per_token_logps_and_entropies(
-        self, model: Torch, input_ids: Torch, attention_mask: Torch, logits_to_keep: int, **others: Torch
-    ) -> tuple[Torch, Torch, Torch]:
-        """As TRL computes them, but equal texts once, and those of like length together, without needless padding.
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        """As TRL does it. The plans of a group that all earn the same give way to those for another case.
 
-        The shapes are (texts, tokens); prompts are padded on the left, plans on the right.
+        A process holds whole groups. All of them sample as many plans, as TRL's exchanges between them demand, so
+        what one samples too much is not run.
         """
-        compute = partial(super()._get_per_token_logps_and_entropies, model, **others)
-        if self.accelerator.num_processes > 1 or self.aux_loss_enabled or others.get("pixel_values") is not None:
-            return compute(input_ids, attention_mask, logits_to_keep)  # type: ignore[no-any-return]
-        texts, back = torch.unique(2 * input_ids + attention_mask, dim=0, return_inverse=True)
-        tokens, mask = texts // 2, texts % 2
-        begin = input_ids.size(1) - logits_to_keep
-        before, after = mask[:, :begin].sum(1), mask[:, begin:].sum(1)
-        order = torch.argsort(before + after)
-        logps, entropies = list[Any](), list[Any]()
-        for rows in order.split(TOGETHER):
-            kept = max(int(after[rows].max()), 1)
-            columns = slice(begin - int(before[rows].max()), begin + kept)
-            found = compute(tokens[rows, columns], mask[rows, columns], kept)
-            unread = (0, logits_to_keep - kept)
-            logps.append(torch.nn.functional.pad(found[0], unread))
-            entropies += [torch.nn.functional.pad(found[1], unread)] if found[1] is not None else []
-        back = torch.argsort(order)[back]
-        return torch.cat(logps)[back], torch.cat(entropies)[back] if entropies else None, None
+        found: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        group, job, slots = self.num_generations, self.job, len(inputs) // self.num_generations
+        for turn in range(1, job.tries):
+            silent = [at for at in range(0, len(inputs), group) if not _has_signal(found, at, group)]
+            if not (most := max(gather_lists([len(silent)]))):
+                break
+            # Numbers that no other step, turn or process has.
+            place = (self.state.global_step * job.tries + turn) * process_count() + self.accelerator.process_index
+            first = job.curriculum.steps * job.curriculum.prompts + place * slots
+            numbers = [first + at if at < len(silent) else NOT_RUN for at in range(most)]
+            rows = [_row(job, self.processing_class, number) for number in numbers for _ in range(group)]
+            drawn = super()._generate_and_score_completions(rows)
+            moved = [(at, group * place) for place, at in enumerate(silent) if _has_signal(drawn, group * place, group)]
+            found = self._with_groups(found, drawn, moved)
+        return found
+
+    def _with_groups(self, old: dict[str, Any], new: dict[str, Any], moved: list[tuple[int, int]]) -> dict[str, Any]:
+        """The tensors of a step with some groups of others; `moved` has the first rows of a group in both."""
+        found = dict(old)
+        for name in (name for name, value in old.items() if torch.is_tensor(value) and value.dim()):
+            pair = [old[name], new[name]]
+            if pair[0].dim() > 1:  # prompts are padded on the left, plans on the right
+                fill = self.processing_class.pad_token_id if name.endswith("_ids") else 0
+                gaps = [max(each.size(1) for each in pair) - each.size(1) for each in pair]
+                sides = [(gap, 0) if name.startswith("prompt") else (0, gap) for gap in gaps]
+                pair = [torch.nn.functional.pad(each, side, value=fill) for each, side in zip(pair, sides, strict=True)]
+            found[name] = pair[0].clone()
+            for to, at in moved:
+                found[name][to : to + self.num_generations] = pair[1][at : at + self.num_generations]
+        found["num_items_in_batch"] = self.accelerator.gather(found["completion_mask"].sum()).sum()
+        return found
+
+    def likeliest(self, exercises: Sequence[Exercise]) -> Iterator[SampledPlan]:
+        """The plans that are written without chance. All processes have to call it, for as many exercises."""
+        prompts = [render_chat(self.processing_class, self.job.rollouts.prompt(exercise)) for exercise in exercises]
+        greedy = GenerationConfig(**{**getattr(self, "generation_kwargs", {}), "do_sample": False})
+        sampler, name, value = self, "generation_config", greedy
+        if self.use_vllm:
+            sampler, name, value = self.vllm_generation, "temperature", 0.0
+        kept = getattr(sampler, name)
+        setattr(sampler, name, value)
+        try:
+            ids, images, more = self._tokenize_prompts(prompts)
+            plans, _ = self._generate_single_turn(ids, images, more, 1)
+        finally:
+            setattr(sampler, name, kept)
+        for exercise, tokens in zip(exercises, plans, strict=True):
+            text = self.processing_class.decode(tokens, skip_special_tokens=True)
+            yield SampledPlan(exercise=exercise, text=text, complete=not set(self.eos_token_ids).isdisjoint(tokens))
+
+    def validate(self) -> dict[str, Any]:
+        """The figures of the likeliest plans for the validation set (`job.compute_metrics`), and `cases`, their number.
+
+        The seeds of the workers are always the same. So equal plans get equal answers, and a curve shows what the model
+        has learnt, not the luck of its workers. Each process measures a part.
+        """
+        job, count = self.job, process_count()
+        mine = list(range(self.accelerator.process_index, len(job.validation), count))
+        most = -(-len(job.validation) // count)
+        padded = [*mine, *[0] * (most - len(mine))]  # all processes have to sample equally often
+        plans = [
+            plan for at in range(0, most, BATCH)
+            for plan in self.likeliest([job.validation[number] for number in padded[at : at + BATCH]])
+        ]  # fmt: skip
+        outcomes = gather_lists(job.run_plans(plans[: len(mine)]))
+        return {**compute_metrics(outcomes, 1), "cases": len(outcomes)}
+
+
+def _has_signal(found: Mapping[str, Any], at: int, group: int) -> bool:
+    """Whether the plans of a group earned different rewards. What TRL makes of equal ones is 0 up to rounding."""
+    return bool(found["advantages"][at : at + group].abs().max() > 1e-2)
+
+
+class AdapterSampler(vllm_generation.VLLMGeneration):  # type: ignore[misc]
+    """TRL's vLLM, which gets a trained adapter as such: merged into weights of 16 bits, steps of 1e-5 would be lost."""
+
+    files: str  # a directory
+
+    def _init_vllm(self) -> None:
+        rank = max(8, 1 << (self.model.peft_config["default"].r - 1).bit_length())  # vLLM knows powers of 2
+        vllm_generation.LLM = partial(vllm_generation.LLM, enable_lora=True, max_lora_rank=rank)
+        super()._init_vllm()
+        self._version, self._generate = 0, self.llm.generate
+
+    def sync_weights(self) -> None:
+        """Hand over the weights of this step. vLLM keeps what it has read under a number."""
+        from vllm.lora.request import LoRARequest
+
+        self._version += 1
+        path = f"{self.files}/{self._version}"
+        weights = ((name, weight) for name, weight in self.model.state_dict().items() if "lora_" in name)
+        # FSDP 2 holds a part of each weight.
+        whole = {name: weight.full_tensor() if hasattr(weight, "full_tensor") else weight for name, weight in weights}
+        self.model.save_pretrained(path, state_dict=whole)
+        handed = LoRARequest(f"step-{self._version}", self._version, path)
+        self.llm.generate = partial(self._generate, lora_request=handed)
+        self.llm.reset_prefix_cache()
 
 
 def train_model(
@@ -128,18 +211,16 @@ def train_model(
         write_settings(job.directory, job.curriculum.as_dict())
     checkpoint = last_checkpoint(job.directory)
     callback = MetricsCallback(job, step=step_of(checkpoint))
-    with quiet_libraries():
+    grpo_trainer.VLLMGeneration = AdapterSampler if adapter else vllm_generation.VLLMGeneration
+    with quiet_libraries(), TemporaryDirectory() as AdapterSampler.files:
         trainer = _Trainer(
             model=model, args=_trainer_config(job, arguments), train_dataset=_build_dataset(job, tokenizer),
             processing_class=tokenizer, reward_funcs=job.rewards, callbacks=[callback], peft_config=adapter,
         )  # fmt: skip
+        trainer.job = job
+        callback.trainer = trainer
         trainer.remove_callback(PrinterCallback)
-        _check_precision(trainer.model)
-        plugin = trainer.accelerator.state.deepspeed_plugin
-        # No process has all weights then, so the first one cannot write plans alone.
-        if job.validate is not None and (trainer.is_fsdp_enabled or (plugin and plugin.zero_stage == 3)):
-            job.validate = None
-            job.log("there is no validation: the weights are divided over the processes")
+        _check_weights(trainer)
         try:
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         except ConductorError:
@@ -167,48 +248,58 @@ def train_model(
     return bool(trainer.state.global_step >= job.curriculum.steps)
 
 
-def _check_precision(model: Torch) -> None:
-    """Raise `ConfigError` unless all trained weights have 32 bits: a library may have made them smaller.
+def _check_weights(trainer: Torch) -> None:
+    """Raise `ConfigError` unless trained weights have 32 bits, which a library may change, and are stored whole.
 
     With DeepSpeed ZeRO-3, TRL keeps an adapter in the 16 bits of the frozen weights (`GRPOTrainer.__init__`,
     trl pull request 6091), because DeepSpeed cannot gather weights of two kinds (DeepSpeed issue 8072).
     """
-    found = {str(weight.dtype) for weight in model.parameters() if weight.requires_grad} - {"torch.float32"}
-    if found:
+    weights = (weight for weight in trainer.model.parameters() if weight.requires_grad)
+    if found := {str(weight.dtype) for weight in weights} - {"torch.float32"}:
         raise ConfigError(
             f"the trained weights are {', '.join(sorted(found))}, in which steps as small as these are rounded away",
             hint="use another accelerate configuration, without DeepSpeed ZeRO-3 for --lora: see docs/train.md",
         )
+    plugin = getattr(trainer.accelerator.state, "fsdp_plugin", None)
+    if plugin is not None and "FULL" not in str(plugin.state_dict_type):
+        problem = "FSDP would write checkpoints in parts, which no other program reads"
+        raise ConfigError(problem, hint="set fsdp_state_dict_type: FULL_STATE_DICT in the accelerate configuration")
 
 
 def _trainer_config(job: TrainingJob, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401
     curriculum = job.curriculum
     common = {
         "output_dir": str(job.directory), "max_steps": curriculum.steps, "seed": curriculum.seed,
-        "num_generations": curriculum.group, "max_completion_length": curriculum.max_plan_tokens, "temperature": 1.0,
-        "beta": 0.0, "max_grad_norm": 1.0, "weight_decay": 0.0, "shuffle_dataset": False,
-        "logging_steps": 1, "logging_nan_inf_filter": False, "report_to": [], "disable_tqdm": True,
+        "num_generations": curriculum.group, "max_completion_length": curriculum.max_plan_tokens,
+        "shuffle_dataset": False, "logging_steps": 1, "logging_nan_inf_filter": False, "report_to": [],
+        "disable_tqdm": True,
         "save_strategy": "steps", "save_steps": CHECKPOINT_EVERY, "save_total_limit": 2,
     }  # fmt: skip
     return GRPOConfig(**{**common, **arguments})
 
 
 def _build_dataset(job: TrainingJob, tokenizer: Torch) -> Torch:
-    """One row for each exercise: its prompt and its number.
+    """One row for each exercise."""
+    count = job.curriculum.steps * job.curriculum.prompts
+    return Dataset.from_list([_row(job, tokenizer, number) for number in range(count)])
+
+
+def _row(job: TrainingJob, tokenizer: Torch, number: int) -> dict[str, Any]:
+    """The prompt of an exercise and its number.
 
     Prompts are texts, because TRL would begin a new reply after a message of the assistant.
     """
-    count = job.curriculum.steps * job.curriculum.prompts
-    exercises = (job.curriculum.exercise(number) for number in range(count))
-    prompts = [render_chat(tokenizer, job.rollouts.prompt(exercise)) for exercise in exercises]
-    return Dataset.from_dict({"prompt": prompts, "number": list(range(count))})
+    exercise = job.curriculum.exercise(max(number, 0))
+    return {"prompt": render_chat(tokenizer, job.rollouts.prompt(exercise)), "number": number}
 
 
 class MetricsCallback(TrainerCallback):  # type: ignore[misc]
-    """Writes the metrics, evaluates on held-out exercises, stops in time, and stops at numbers that are not finite.
+    """Writes the metrics, validates, stops in time, and stops at numbers that are not finite.
 
     `broken_step` is the step at which that happened, 0 if it did not.
     """
+
+    trainer: _Trainer
 
     def __init__(self, job: TrainingJob, *, step: int) -> None:
         self.broken_step = 0
@@ -220,11 +311,13 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002
         """The model before its first step is what the others are compared with."""
-        if state.global_step or self._job.validate is None or not is_first() or read_metrics(self._path):
+        known = gather_lists([bool(read_metrics(self._path))])[0]
+        if state.global_step or not self._job.validation or known:
             return
-        line = {"step": 0, "validation": self._job.validate(kwargs["model"])}
-        add_metrics(self._path, line)
-        self._job.log(f"before training: {describe_validation(line)}")
+        line = {"step": 0, "validation": self.trainer.validate()}
+        if is_first():
+            add_metrics(self._path, line)
+            self._job.log(f"before training: {describe_validation(line)}")
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002
         """A checkpoint has been written."""
@@ -238,7 +331,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         """After the weights have changed, before a checkpoint is written."""
         over = self._job.clock() - self._began > self._job.max_seconds
         # All processes have to stop at the same step.
-        over, broken = (any(gather_object([vote])) for vote in (over, not _is_finite(kwargs["model"])))
+        over, broken = (any(gather_lists([vote])) for vote in (over, not _is_finite(kwargs["model"])))
         if broken:
             self.broken_step = state.global_step
         if over or broken:
@@ -252,15 +345,13 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         if not all(math.isfinite(logs.get(name, 0.0)) for name in ("loss", "grad_norm")):
             self.broken_step = self.broken_step or state.global_step
             control.should_training_stop, control.should_save = True, False
+        job, step = self._job, state.global_step
+        line = {"step": step, **job.take_metrics(), **{name: logs[name] for name in STORED if name in logs}}
+        is_due = step % job.validate_every == 0 or step >= job.curriculum.steps  # then there is a checkpoint, too
+        if not self.broken_step and job.validation and is_due:
+            line["validation"] = self.trainer.validate()
         if not is_first():
             return
-        job, step = self._job, state.global_step
-        line = {"step": step, **job.latest_metrics, **{name: logs[name] for name in STORED if name in logs}}
-        if job.evaluate and (step % EVALUATE_EVERY == 0 or step >= job.curriculum.steps):
-            line["held"] = job.evaluate(kwargs["model"])
-        is_due = step % job.validate_every == 0 or step >= job.curriculum.steps  # then there is a checkpoint, too
-        if not self.broken_step and job.validate is not None and is_due:
-            line["validation"] = job.validate(kwargs["model"])
         seconds = job.clock() - self._began
         add_metrics(self._path, {**line, "seconds": seconds})
         left = seconds / (step - self._first) * (job.curriculum.steps - step) if step > self._first else 0
@@ -276,60 +367,11 @@ def _format_line(line: Mapping[str, Any]) -> str:
     parts = [f"{name} {line[name]:.3f}" for name in PRINTED if name in line]
     parts += [f"{name} {line[name]}" for name in ("failed", "told") if line.get(name)]
     parts += [f"spent {format_money(line['spent'])}"] if line.get("spent") else []
-    held = f"; held out {line['held']['right']:.3f} {line['held']['by_hops']}" if "held" in line else ""
     validation = f"; validation: {describe_validation(line)}" if "validation" in line else ""
-    return f"step {line['step']}: {', '.join(parts)}{held}{validation}"
+    return f"step {line['step']}: {', '.join(parts)}{validation}"
 
 
-BATCH: Final = 8  # Prompts that are read at the same time
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Validator:
-    """Measures a model on `exercises`, cases that it is never trained on. A plan may have `longest` tokens.
-
-    Plans are written without chance, and requests of workers have the seed of the recipe. So equal plans get the
-    answers that they got before, and a curve shows what the model has learnt, not the luck of its workers.
-    """
-
-    tokenizer: Any
-    rollouts: Rollouts
-    exercises: Sequence[Exercise]
-    longest: int
-    run_async: Callable[[Coroutine[Any, Any, list[PlanOutcome]]], list[PlanOutcome]]
-
-    def __call__(self, model: Any) -> dict[str, Any]:  # noqa: ANN401 - a model of transformers
-        """The figures of a step (`job.compute_metrics`), and `cases`, how many there are. Raises as `Rollouts`."""
-        parts = [self.exercises[at : at + BATCH] for at in range(0, len(self.exercises), BATCH)]
-        plans = [plan for part in parts for plan in self._plans(model, part)]
-        return {**compute_metrics(self.run_async(self.rollouts.outcomes(plans)), 1), "cases": len(plans)}
-
-    def _plans(self, model: Any, exercises: Sequence[Exercise]) -> Iterator[SampledPlan]:  # noqa: ANN401
-        texts = [render_chat(self.tokenizer, self.rollouts.prompt(exercise)) for exercise in exercises]
-        batch = self.tokenizer(texts, return_tensors="pt", padding=True)
-        # Every token that ends a reply: of the model's own settings, and the tokenizer's.
-        own = model.generation_config.eos_token_id
-        more = own if isinstance(own, list) else [] if own is None else [own]
-        ends = sorted({*more, self.tokenizer.eos_token_id})
-        was_training = model.training
-        model.eval()
-        try:
-            with torch.no_grad():
-                tokens = model.generate(
-                    input_ids=batch["input_ids"].to(model.device),
-                    attention_mask=batch["attention_mask"].to(model.device), max_new_tokens=self.longest,
-                    do_sample=False, eos_token_id=ends, pad_token_id=self.tokenizer.pad_token_id, use_cache=True,
-                )  # fmt: skip
-        finally:
-            model.train(was_training)
-        for exercise, row in zip(exercises, tokens[:, batch["input_ids"].shape[1] :].tolist(), strict=True):
-            text = self.tokenizer.decode(row, skip_special_tokens=True)
-            yield SampledPlan(exercise=exercise, text=text, complete=not set(ends).isdisjoint(row))
-
-
-PROCESS_TIMEOUT: Final = 4 * 3600  # Seconds that the other processes wait for the first one, which asks the workers
-TRAINED_BYTES: Final = 16
-"""Bytes for a weight that is trained: the weight, its gradient and Adam's two moments, each in 32 bits."""
+PROCESS_TIMEOUT: Final = 4 * 3600  # Seconds that a process waits for the others, whose workers may be slow
 
 
 def run_session(base: BaseModel, recipe: Recipe, job: TrainingJob) -> bool:
@@ -338,12 +380,9 @@ def run_session(base: BaseModel, recipe: Recipe, job: TrainingJob) -> bool:
         return True
     try:
         model, adapter = load_model(base, lora=recipe.lora)
-        if tasks := job.curriculum.validation_tasks() if isinstance(job.curriculum, TaskCurriculum) else []:
-            measure = Validator(
-                tokenizer=base.tokenizer, rollouts=job.rollouts, exercises=tasks, longest=recipe.max_plan_tokens,
-                run_async=job.run_async,
-            )  # fmt: skip
-            job = replace(job, validate=measure, validate_every=recipe.checkpoint_every)
+        job = replace(job, validate_every=recipe.checkpoint_every, tries=recipe.tries)
+        if isinstance(job.curriculum, TaskCurriculum):
+            job.validation = job.curriculum.validation_tasks()
         return train_model(model, base.tokenizer, job, trl_arguments(recipe), adapter)
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise ConfigError(
@@ -353,47 +392,24 @@ def run_session(base: BaseModel, recipe: Recipe, job: TrainingJob) -> bool:
 
 def trl_arguments(recipe: Recipe) -> dict[str, Any]:
     """TRL's arguments. Raises `ConfigError` if a step cannot be divided over the processes."""
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    processes = process_count()
     batch = min(recipe.batch_size, recipe.samples // processes)
-    if not batch or recipe.samples % (batch * processes):
+    if recipe.prompts % processes or recipe.samples % (batch * processes):
         raise ConfigError(
-            f"{recipe.samples} plans a step cannot be divided over {processes} processes in batches of "
-            f"{recipe.batch_size}",
+            f"{recipe.prompts} groups of {recipe.group} plans cannot be divided over {processes} processes in batches "
+            f"of {recipe.batch_size}",
             hint="choose other numbers: --prompts, --set group=N",
         )
     gpu = torch.cuda.is_available()
     return {
         "per_device_train_batch_size": batch, "gradient_accumulation_steps": recipe.samples // (batch * processes),
-        "temperature": recipe.temperature, "loss_type": recipe.loss, "lr_scheduler_type": "cosine",
+        "beta": recipe.kl, "top_entropy_quantile": recipe.uncertain, "entropy_coef": recipe.entropy,
         "learning_rate": recipe.rate if recipe.lora is None else recipe.lora.rate, "warmup_steps": recipe.warmup,
-        "adam_beta1": recipe.betas[0], "adam_beta2": recipe.betas[1], "save_steps": recipe.checkpoint_every,
+        "lr_scheduler_type": "cosine",
+        "save_steps": recipe.checkpoint_every, "vllm_gpu_memory_utilization": recipe.vllm_memory,
         "use_cpu": not gpu, "bf16": has_fast_bfloat16(), "activation_checkpointing": gpu,
-        "ddp_timeout": PROCESS_TIMEOUT, "use_vllm": recipe.vllm, "vllm_mode": "colocate",
+        "ddp_timeout": PROCESS_TIMEOUT, "use_vllm": recipe.vllm,
     }  # fmt: skip
-
-
-def check_memory(base: BaseModel, recipe: Recipe) -> str:
-    """What the weights and the optimizer need, and what there is. Raises `ConfigError` if they do not fit.
-
-    What the layers keep for the backward pass comes on top. It depends on kernels and batches too much to be estimated.
-    Several processes may share the weights, so nothing is refused for them.
-    """
-    gpu, processes = torch.cuda.is_available(), int(os.environ.get("WORLD_SIZE", "1"))
-    if gpu and processes == 1 and (gpus := torch.cuda.device_count()) > 1:
-        raise ConfigError(
-            f"there are {gpus} GPUs, and one process cannot train on several",
-            hint="use accelerate launch (see docs/train.md), or only one of them: CUDA_VISIBLE_DEVICES=0",
-        )
-    # The base model of an adapter is frozen: in 16 bits where these are fast, else in 32.
-    frozen = (2 if has_fast_bfloat16() else 4) * base.weights if base.adapter_weights else 0
-    needed = frozen + TRAINED_BYTES * (base.adapter_weights or base.weights)
-    there = torch.cuda.get_device_properties(0).total_memory if gpu else read_memory().total
-    where = "a GPU" if gpu else "this machine"
-    found = f"{format_size(needed)} of the {format_size(there)} of {where}, and activations"
-    if needed > there and processes == 1:
-        advice = "" if recipe.lora else "train an adapter (--lora), or "
-        raise ConfigError(f"it needs {found}", hint=f"{advice}use more GPUs: see docs/train.md")
-    return found
 
 
 @contextmanager
@@ -406,6 +422,9 @@ def open_rollouts(
     rules and the limits of the day apply as in any run.
     """
     budget, cache = TrainingBudget(directory / "spent.jsonl", limit), ResponseCache(directory / "answers.jsonl")
+    budget.share(process_count())
+    # What a worker does at once is meant for all processes together.
+    pool = Pool(workers=tuple(replace(it, parallel=max(1, it.parallel // process_count())) for it in opened.pool))
     # Workers that share a model must share its wrapper too: a model takes one call at a time, by its identity.
     wrapped: dict[int, CachedModel] = {}
     for worker in opened.pool:
@@ -413,27 +432,18 @@ def open_rollouts(
         if id(model) not in wrapped:
             wrapped[id(model)] = CachedModel(BudgetedModel(model, worker, budget), cache, model_identity(worker))
     conductor = replace(
-        bare_conductor(recipe, opened.pool, opened.limits), timeouts=opened.timeouts, pool_policy=opened.pool_policy,
+        bare_conductor(recipe, pool, opened.limits), timeouts=opened.timeouts, pool_policy=opened.pool_policy,
         daily_spend=opened.daily_spend,
         workers={worker.name: wrapped[id(opened.workers[worker.name])] for worker in opened.pool},
     )  # fmt: skip
     try:
         yield Rollouts(
-            conductor=conductor, cache=cache, budget=budget, format_bonus=recipe.format_bonus,
-            concurrency=recipe.concurrency, tells=tells_answer,
+            conductor=conductor, cache=cache, budget=budget, draws=recipe.draws, format_bonus=recipe.format_bonus,
+            unused_step=recipe.unused_step, concurrency=recipe.concurrency, tells=tells_answer,
         )  # fmt: skip
     finally:
         cache.close()
         budget.close()
-
-
-def check_exportable(base: BaseModel) -> None:
-    """Raise `ConfigError` if an adapter of a model like this cannot be exported."""
-    if base.architecture not in ARCHITECTURES:
-        raise ConfigError(
-            f"{base.directory.name} is a {base.architecture} model, and the export supports {', '.join(ARCHITECTURES)}",
-            hint="leave out --export, and convert the last checkpoint with llama.cpp's convert_lora_to_gguf.py",
-        )
 
 
 def export_adapter(directory: Path, base: BaseModel) -> Path:

@@ -1,7 +1,7 @@
 """What a training needs beside the model: its exercises, its rollouts, its reward function, and its metrics.
 
-A model may be trained by several processes, which `accelerate launch` starts. Only the first one asks workers and
-writes files. So there is one response cache, one budget and one metrics file, with the figures of the whole step.
+A model may be trained by several processes, which `accelerate launch` starts. Each samples whole groups and runs their
+plans; they share the cache of answers, the bill and the budget. The first one writes the metrics of the whole step.
 
 A task is a case as an exercise, with the workers on offer for it. It is drawn by its number, so a training that was
 killed continues with exactly the next one.
@@ -23,7 +23,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, Protocol
 
-from conductor_cli.core.errors import ConfigError
+from conductor_cli.core.errors import ConductorError, ConfigError
 from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.profile import PROFILES, WorkerProfile
 from conductor_cli.core.question import Question
@@ -36,7 +36,6 @@ from conductor_cli.train.recipe import Recipe
 from conductor_cli.train.rollouts import Exercise, PlanOutcome, Rollouts, SampledPlan
 
 DIGITS: Final = 4  # Significant digits of a metric that are stored
-Completion = tuple[str, int, int]  # A text, how many tokens it has, and the number of its exercise
 
 
 class Curriculum(Protocol):
@@ -64,9 +63,10 @@ class Curriculum(Protocol):
 class TrainingJob:
     """A training without its model.
 
-    `validate` gives metrics of the model on cases that are never trained on, before the first step and then at each
-    `validate_every` steps: the checkpoint with the highest `reward` is kept as the best. `evaluate` only adds such
-    metrics to the curve. `run_async` runs a coroutine to its end. `latest_metrics` are those of the last step.
+    `validation` are exercises that are never trained on: the model is measured on them before the first step and then
+    at each `validate_every` steps, and the checkpoint with the highest `reward` is kept as the best. `run_async` runs a
+    coroutine to its end. Groups without a signal are drawn again until there were `tries`. `outcomes` are those of all
+    plans of this step, which took `run_seconds`.
     """
 
     curriculum: Curriculum
@@ -74,51 +74,78 @@ class TrainingJob:
     directory: Path
     max_seconds: float
     log: Callable[[str], None]
-    evaluate: Callable[[Any], dict[str, Any]] | None = None
-    validate: Callable[[Any], dict[str, Any]] | None = None
+    validation: Sequence[Exercise] = ()
     validate_every: int = 1
+    tries: int = 1
     clock: Callable[[], float] = time.monotonic
     run_async: Callable[[Coroutine[Any, Any, list[PlanOutcome]]], list[PlanOutcome]] = asyncio.run
-    latest_metrics: dict[str, Any] = field(default_factory=dict)
+    outcomes: list[PlanOutcome] = field(default_factory=list)
+    run_seconds: float = 0.0
 
     def rewards(
-        self, completions: list[Any], completion_ids: list[list[int]], number: list[int], **_: object
+        self, completions: list[str], completion_ids: list[list[int]], number: list[int], **_: object
     ) -> list[float | None]:
-        """TRL's reward function. None, for a plan whose worker failed, is left out by TRL."""
-        from accelerate import PartialState
-        from accelerate.utils import broadcast_object_list, gather_object
-
-        mine: list[Completion] = [
-            (text if isinstance(text, str) else text[-1].get("content") or "", len(ids), at)
-            for at, text, ids in zip(number, completions, completion_ids, strict=True)
-        ]
-        # With one process, neither of these calls does anything. If the first process fails, the launcher ends all.
-        sampled = gather_object(mine)
-        results = broadcast_object_list([self._compute_rewards(sampled) if is_first() else None])
-        begin = PartialState().process_index * len(mine)
-        rewards: list[float | None] = results[0][begin : begin + len(mine)]
-        return rewards
-
-    def _compute_rewards(self, sampled: list[Completion]) -> list[float | None]:
-        began, group = self.clock(), self.curriculum.group
-        exercises = {number: self.curriculum.exercise(number) for _, _, number in sampled}
+        """TRL's reward function. None, for a plan whose worker failed or that is not run, is left out by TRL."""
+        began = self.clock()
+        exercises = {at: self.curriculum.exercise(at) for at in number if at != NOT_RUN}
         plans = [
             SampledPlan(
-                exercise=exercises[number], text=text, complete=length < self.curriculum.max_plan_tokens, draw=number
+                exercise=exercises[at], complete=len(ids) < self.curriculum.max_plan_tokens, draw=at,
+                text=text,
             )
-            for text, length, number in sampled
+            for at, text, ids in zip(number, completions, completion_ids, strict=True) if at != NOT_RUN
         ]  # fmt: skip
-        outcomes = self.run_async(self.rollouts.outcomes(plans))
-        self.latest_metrics = {
-            **compute_metrics(outcomes, group), **self.rollouts.cost_metrics(outcomes),
-            "run_seconds": self.clock() - began,
-        }  # fmt: skip
-        return [outcome.reward for outcome in outcomes]
+        mine = self.run_plans(plans)
+        self.outcomes += gather_lists(mine)
+        self.run_seconds += self.clock() - began
+        left = iter(mine)
+        return [None if at == NOT_RUN else next(left).reward for at in number]
+
+    def run_plans(self, plans: Sequence[SampledPlan]) -> list[PlanOutcome]:
+        """The outcomes of the plans of this process, within its share of the budget. All processes have to call it.
+
+        Raises as `Rollouts.outcomes`, in all processes where it is raised in one.
+        """
+        found, failed = list[PlanOutcome](), list[ConductorError]()
+        try:
+            found = self.run_async(self.rollouts.outcomes(plans))
+        except ConductorError as error:
+            failed = [error]
+        if errors := gather_lists(failed):
+            raise failed[0] if failed else errors[0]
+        if budget := self.rollouts.budget:
+            budget.share(process_count())
+        return found
+
+    def take_metrics(self) -> dict[str, Any]:
+        """The metrics of the plans since the last call."""
+        metrics = compute_metrics(self.outcomes, self.curriculum.group)
+        metrics |= {**self.rollouts.cost_metrics(self.outcomes), "run_seconds": self.run_seconds}
+        self.outcomes, self.run_seconds = [], 0.0
+        return metrics
+
+
+NOT_RUN: Final = -1
+"""The number of an exercise whose plans are not run: all processes have to sample equally many plans."""
 
 
 def is_first() -> bool:
     """Whether this process is the first or the only one that trains. Known before the processes have connected."""
     return os.environ.get("RANK", "0") == "0"
+
+
+def process_count() -> int:
+    """How many processes train."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def gather_lists(values: list[Any]) -> list[Any]:
+    """The values of all processes, those of the first one first. All processes have to call it."""
+    if process_count() == 1:
+        return values
+    from accelerate.utils import gather_object
+
+    return list(gather_object(values))
 
 
 # The metrics of each step are stored as JSON Lines, so that a collapse shows while it happens.
@@ -128,8 +155,7 @@ def compute_metrics(outcomes: Sequence[PlanOutcome], group: int) -> dict[str, An
     """The figures of one step's rollouts, of which each `group` belong to one question.
 
     `signal` is the share of groups whose rewards differ: the others teach nothing. `routing_entropy` is in bits, over
-    the routes of all steps. `told` counts the plans that hold the answer in a subtask, which is no planning. `fitting`
-    is computed for each skill, over plans with as many steps as there are hops.
+    the routes of all steps. `told` counts the plans that hold the answer in a subtask, which is no planning.
     """
     scored = [outcome for outcome in outcomes if outcome.reward is not None]
     valid = [outcome for outcome in scored if outcome.valid]
@@ -137,10 +163,6 @@ def compute_metrics(outcomes: Sequence[PlanOutcome], group: int) -> dict[str, An
     distinct = [len({item.reward for item in items if item.reward is not None}) for items in groups]
     routes = Counter(route for outcome in valid for route in outcome.routes)
     shares = [count / routes.total() for count in routes.values()]
-    fitting: dict[str, list[bool]] = {}
-    for outcome in outcomes:
-        for skill, fits in outcome.fitting:
-            fitting.setdefault(skill, []).append(fits)
     return _round_values(
         {
             "reward": mean([outcome.reward for outcome in scored if outcome.reward is not None]),
@@ -151,7 +173,6 @@ def compute_metrics(outcomes: Sequence[PlanOutcome], group: int) -> dict[str, An
             "calls": mean([outcome.calls for outcome in valid]),
             "routing_entropy": sum(share * math.log2(1 / share) for share in shares),
             "routes": dict(sorted(routes.items())),
-            "fitting": {skill: mean(fitting[skill]) for skill in sorted(fitting)},
             "signal": mean([count > 1 for count in distinct]),
             "failed": len(outcomes) - len(scored),
             "told": sum(outcome.told for outcome in outcomes),
@@ -195,10 +216,10 @@ def _round_values(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: rounded(value) for name, value in values.items()}
 
 
-SPEED_SETTINGS: Final = ("vllm", "concurrency", "checkpoint_every")
+SPEED_SETTINGS: Final = ("vllm", "vllm_memory", "concurrency", "checkpoint_every")
 """Settings that change how fast a training is, not its result.
 
-`batch_size` is not among them: the BNPO loss is a mean over one batch.
+`batch_size` is not among them: the bonus for uncertainty is a mean over one batch.
 """
 
 LEAST_VALIDATION: Final = 8  # Fewer cases say nothing about which checkpoint is the best
@@ -211,7 +232,6 @@ class Task:
 
     case: Case
     workers: tuple[str, ...]
-    skills: tuple[str, ...] = ()
 
     @property
     def question(self) -> str:
@@ -331,14 +351,16 @@ def estimate_training(curriculum: TaskCurriculum, pool: Pool, *, begin: int = 0,
     """The estimate for the steps after `begin` and the runs of validations, as if no answer were known yet.
 
     At least, every plan is one step by the cheapest worker. At most, it has all the steps that are allowed, by the
-    most expensive worker, and each of them sees all the steps before it.
+    most expensive worker, each of them sees all the steps before it, and all groups are drawn again each time.
     """
     numbers = range(begin * curriculum.prompts, curriculum.steps * curriculum.prompts)
     tasks = [curriculum.exercise(number) for number in numbers[:SAMPLE]]
     steps, profile = curriculum.recipe.max_plan_steps, WorkerProfile()
     ranges = [chain_estimates(Question(text=task.question), task.workers, steps, pool, profile) for task in tasks]
-    runs = len(numbers) * curriculum.group + validations
-    low, high = scale_ranges(ranges, runs)
+    recipe = curriculum.recipe
+    planned, validated = len(numbers) * curriculum.group * recipe.draws, validations * recipe.draws
+    runs = planned + validated
+    low, high = scale_ranges(ranges, runs)[0], scale_ranges(ranges, recipe.tries * planned + validated)[1]
     unknown = tuple(worker.name for worker in pool if worker.price is None)
     return CostEstimate(runs=runs, low=low, high=high, unknown=unknown)
 

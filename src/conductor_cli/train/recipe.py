@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -21,7 +20,7 @@ class LoraSettings:
 
     rank: int = 32
     alpha: int = 64
-    rate: float = 1e-5
+    rate: float = 3e-5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,38 +30,47 @@ class Recipe:
     `base` is a directory in Hugging Face format, or the id of a model in its cache. At most `max_cases` of the user's
     cases are used. `validation` of them, but no more than a fifth, are the validation set, which is never trained on.
     Each of `steps` steps takes `prompts` cases and samples `group` plans for each, of at most
-    `max_plan_tokens` tokens and `max_plan_steps` steps, at `temperature`; `batch_size` plans go through a GPU at once.
-    A valid plan with a wrong answer earns `format_bonus`. The learning rate rises over `warmup` steps and then falls
-    as a cosine. There is no KL term.
+    `max_plan_tokens` tokens and `max_plan_steps` steps; `batch_size` plans go through a GPU at once. A plan is run
+    `draws` times, and its reward is the mean. Groups whose plans all earn the same are drawn again with other cases,
+    until there were `tries`. A valid plan with a wrong answer earns `format_bonus`, and each step that the answer does
+    not depend on costs `unused_step`. The learning rate rises over `warmup` steps and then falls as a cosine.
+
+    `kl` weighs the distance from the model at the start. The share `uncertain` of the tokens, the least certain ones,
+    take part in the gradient, and `entropy` weighs a bonus for their uncertainty.
 
     `profile` is the prompt format of the conductor, a key of `core.profile.PROFILES`. If it shows workers by name,
     each question is offered at least `min_workers` of them, and at most `max_workers` where that is given, drawn at
     random and in random order, as in the published adaptive recipe. If it shows only numbers, a worker is known by its
     position alone, so every question is offered all of them in the same order.
 
-    With `vllm`, vLLM samples the plans, on the GPU that trains. `concurrency` is how many runs are active at once.
+    With `vllm`, vLLM samples the plans, on the GPU that trains, with the share `vllm_memory` of its memory.
+    `concurrency` is how many runs are active at once.
     """
 
     base: str = "Qwen/Qwen2.5-7B-Instruct"
     profile: str = "prompted"
     max_cases: int = 960
-    validation: int = 64
+    validation: int = 200
     steps: int = 200
-    prompts: int = 4
-    group: int = 64
+    prompts: int = 8
+    group: int = 8
+    draws: int = 4
+    tries: int = 3
     batch_size: int = 4
     max_plan_tokens: int = 1024
     max_plan_steps: int = MAX_STEPS
-    temperature: float = 1.0
     rate: float = 1e-6
     warmup: int = 6
-    betas: tuple[float, float] = (0.9, 0.999)
-    loss: str = "bnpo"
+    kl: float = 0.001
+    uncertain: float = 0.2
+    entropy: float = 0.002
     format_bonus: float = 0.5
+    unused_step: float = 0.05
     min_workers: int = 2
     max_workers: int | None = None
     lora: LoraSettings | None = None
     vllm: bool = False
+    vllm_memory: float = 0.3
     concurrency: int = 64
     checkpoint_every: int = 20
     seed: int = 42
@@ -73,8 +81,8 @@ class Recipe:
         return self.prompts * self.group
 
 
-PUBLISHED: Final = Recipe()
-"""The published recipe (arXiv 2512.04388, section 3.2 and appendix A), for the user's own cases and workers."""
+DEFAULT_RECIPE: Final = Recipe()
+"""GRPO as in the study of docs/rewards.md; base model, length and reward are those of arXiv 2512.04388."""
 
 
 @contextmanager
@@ -87,10 +95,3 @@ def require(library: str) -> Iterator[None]:
         raise ConfigError(
             f"training needs {library}, which cannot be imported: {error}", hint=f"pip install '{extra}'"
         ) from error
-
-
-def check_libraries(libraries: Iterable[str]) -> None:
-    """Raise `ConfigError` for the first library that cannot be imported."""
-    for library in libraries:
-        with require(library):
-            importlib.import_module(library)

@@ -1,7 +1,8 @@
 """Sampled plans, run by the ordinary `Conductor` over real workers: what is trained is exactly what runs later.
 
 Rewards are those of the published recipe (arXiv 2512.04388, section 3.2): 0 for a text that is not a valid plan, 0.5
-for a plan whose answer is wrong, 1 for a correct answer.
+for a plan whose answer is wrong, 1 for a correct answer. Less is earned by a plan with steps that the answer does not
+depend on, and by one that holds the answer itself.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Final, Protocol
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, ThinkingSplitter
 from conductor_cli.core.errors import ConfigError, LimitReached, ModelError
+from conductor_cli.core.learning import steps_behind_answer
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.policy import PoolPolicy
 from conductor_cli.core.pool import Pool, Worker
@@ -38,16 +40,13 @@ CORRECT: Final = 1.0
 class Exercise(Protocol):
     """A question to train on, with the names of the workers on offer for it, in the order of the pool.
 
-    `skills` are those that the parts of the question need, in order; empty if nobody knows them. `slow` says that
-    `is_correct` may take seconds.
+    `slow` says that `is_correct` may take seconds.
     """
 
     @property
     def question(self) -> str: ...
     @property
     def workers(self) -> tuple[str, ...]: ...
-    @property
-    def skills(self) -> tuple[str, ...]: ...
     @property
     def slow(self) -> bool: ...
 
@@ -73,11 +72,9 @@ class SampledPlan:
 class PlanOutcome:
     """The result of a sampled plan. A `reward` of None means that a worker failed.
 
-    `calls` are calls of workers, `tokens` those of all models, in and out. `cost` is in US dollars, None if nothing
-    that was used has a price. `routes` name the worker, or kind of worker, of each step. `fitting` says for each
-    needed skill whether its step went to a worker that is good at it, or to one of kind `any` if none is on offer; it
-    is empty if the plan has another number of steps. `told` says that a subtask holds the answer, so that the planner
-    has answered itself.
+    `right` is the share of the draws in which the answer is right. `calls` are calls of workers, `tokens` those of all
+    models, in and out. `cost` is in US dollars, None if nothing that was used has a price. `routes` name the worker, or
+    kind of worker, of each step. `told` says that a subtask holds the answer, so that the planner has answered itself.
     """
 
     reward: float | None
@@ -87,12 +84,8 @@ class PlanOutcome:
     tokens: int = 0
     cost: Decimal | None = None
     routes: tuple[str, ...] = ()
-    fitting: tuple[tuple[str, bool], ...] = ()
     told: bool = False
-
-    @property
-    def right(self) -> bool:
-        return self.reward == CORRECT
+    right: float = 0.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -100,15 +93,18 @@ class Rollouts:
     """Runs sampled plans.
 
     `conductor` is the one that is trained, without its model, over all workers. At most `concurrency` runs are active
-    at once. A valid plan with a wrong answer earns `format_bonus`. `name_route` names a worker in the metrics, and
-    `tells` says whether a subtask holds the answer to an exercise. Answers are stored in `cache` and paid from
+    at once. A plan is run `draws` times, with other seeds of the workers. A valid plan with a wrong answer earns
+    `format_bonus`, and so does a right one that `tells` finds in a subtask; each step that the answer does not depend
+    on costs `unused_step`. `name_route` names a worker in the metrics. Answers are stored in `cache` and paid from
     `budget`; if either cannot be written, training stops, because it would pay for the same answers again.
     """
 
     conductor: Conductor
     cache: ResponseCache | None = None
     budget: TrainingBudget | None = None
+    draws: int = 1
     format_bonus: float = VALID
+    unused_step: float = 0.0
     concurrency: int = 64
     name_route: Callable[[Worker], str] = lambda worker: worker.name
     tells: Callable[[Exercise, str], bool] = lambda _exercise, _subtask: False
@@ -134,7 +130,7 @@ class Rollouts:
         return replace(self.conductor, pool=Pool(workers=tuple(pool[name] for name in exercise.workers)))
 
     async def outcomes(self, plans: Sequence[SampledPlan]) -> list[PlanOutcome]:
-        """The outcome of each plan, in order. Equal texts for the same exercise are run once.
+        """The outcome of each plan, in order. Equal texts for the same exercise are run together.
 
         Raises `LimitReached` if the budget or a limit of the day is used up; `ConfigError` if a scorer fails, if
         answers cannot be stored, or if workers failed in most of the runs.
@@ -145,17 +141,20 @@ class Rollouts:
             model_semaphores(self.conductor.pool, self.conductor.workers),
         )
 
-        async def run(plan: SampledPlan) -> PlanOutcome:
+        async def run(plan: SampledPlan, turn: int) -> PlanOutcome:
             async with slots:
-                return await self._run(plan, semaphores)
+                return await self._run(plan, turn, semaphores)
 
         distinct = {_key(plan): plan for plan in plans}
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = {key: group.create_task(run(plan)) for key, plan in distinct.items()}
+                tasks = {
+                    key: [group.create_task(run(plan, turn)) for turn in range(self.draws)]
+                    for key, plan in distinct.items()
+                }
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None  # the others are the same, or follow from it
-        found = [tasks[_key(plan)].result() for plan in plans]
+        found = [average_draws([task.result() for task in tasks[_key(plan)]]) for plan in plans]
         self._check(found)
         return found
 
@@ -173,20 +172,22 @@ class Rollouts:
         """The outcome of a run, from its trace."""
         judge = partial(compute_reward, trace, exercise.is_correct, valid=self.format_bonus)
         reward = await asyncio.to_thread(judge) if exercise.slow else judge()
-        found = PlanOutcome(reward=reward, valid=is_valid(trace), tokens=trace.usage.tokens, cost=trace.usage.cost)
+        found = PlanOutcome(
+            reward=reward, valid=is_valid(trace), tokens=trace.usage.tokens, cost=trace.usage.cost,
+            right=float(reward == CORRECT),
+        )  # fmt: skip
         if not found.valid:
             return found
+        told = any(self.tells(exercise, record.step.subtask) for record in trace.steps)
+        if reward is not None:
+            unused = len(trace.steps) - len(steps_behind_answer(trace))
+            reward = (self.format_bonus if told else reward) - self.unused_step * unused
         pool = self.conductor_for(exercise).pool
         # A review by the conductor itself is no route.
         asked = [record.step.worker for record in trace.steps if record.step.worker in pool]
         routes = tuple(self.name_route(pool[name]) for name in asked)
-        offered = {self.name_route(pool[name]) for name in exercise.workers}
-        pairs = zip(exercise.skills, routes, strict=True) if len(exercise.skills) == len(routes) else ()
-        return replace(
-            found, steps=len(routes), calls=sum(record.state == "done" for record in trace.steps), routes=routes,
-            told=any(self.tells(exercise, record.step.subtask) for record in trace.steps),
-            fitting=tuple((skill, route == (skill if skill in offered else "any")) for skill, route in pairs),
-        )  # fmt: skip
+        calls = sum(record.state == "done" for record in trace.steps)
+        return replace(found, steps=len(routes), calls=calls, routes=routes, told=told, reward=reward)
 
     def cost_metrics(self, outcomes: Sequence[PlanOutcome]) -> dict[str, float]:
         """US dollars for a run on average, whether paid now or earlier for the cached answer; and in total."""
@@ -195,11 +196,11 @@ class Rollouts:
         costs = [float(outcome.cost or 0) for outcome in outcomes]
         return {"cost": sum(costs) / len(costs) if costs else 0.0, "spent": float(self.budget.spent)}
 
-    async def _run(self, plan: SampledPlan, semaphores: Mapping[int, asyncio.Semaphore]) -> PlanOutcome:
+    async def _run(self, plan: SampledPlan, turn: int, semaphores: Mapping[int, asyncio.Semaphore]) -> PlanOutcome:
         # The plan is read first, in a run that asks no worker. So an invalid one costs nothing.
         conductor, question = self.conductor_for(plan.exercise), self.question(plan.exercise)
         if conductor.seed is not None:
-            conductor = replace(conductor, seed=conductor.seed + plan.draw)
+            conductor = replace(conductor, seed=conductor.seed + self.draws * plan.draw + turn)
         splitter = ThinkingSplitter()
         text = splitter.feed(plan.text)[0] + splitter.end()[0]
         written: list[Script] = [[text, Chunk(usage=Usage(calls=1), finish="stop" if plan.complete else "length")]]
@@ -233,6 +234,17 @@ class Rollouts:
 
 def _key(plan: SampledPlan) -> tuple[int, str, bool, int]:
     return id(plan.exercise), plan.text, plan.complete, plan.draw
+
+
+def average_draws(outcomes: Sequence[PlanOutcome]) -> PlanOutcome:
+    """The outcome of a plan over its draws: the mean of those in which no worker failed, for the cost of all."""
+    earned = [outcome.reward for outcome in outcomes if outcome.reward is not None]
+    costs = [outcome.cost for outcome in outcomes if outcome.cost is not None]
+    return replace(
+        outcomes[0], reward=sum(earned) / len(earned) if earned else None,
+        right=sum(outcome.right for outcome in outcomes) / (len(earned) or 1),
+        tokens=sum(outcome.tokens for outcome in outcomes), cost=sum(costs, Decimal(0)) if costs else None,
+    )  # fmt: skip
 
 
 def compute_reward(trace: Trace, is_correct: Callable[[str], bool], *, valid: float = VALID) -> float | None:

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from conductor_cli.core.question import Question
 from conductor_cli.models.base import ScriptedModel
-from conductor_cli.rehearsal.players import ANYTHING
 from conductor_cli.run import start_run
 from conductor_cli.train.rollouts import PlanOutcome, Rollouts, SampledPlan
 from tests.training.rehearsal.solvers import CHECKED, CHECKER_MEMBER, MEMBERS, PROBLEM, Solvers, exercise, plan_text
@@ -49,19 +48,7 @@ def test_the_outcome_counts_steps_calls_and_routes() -> None:
     right, missent, malformed = outcomes([RIGHT, MISSENT, MALFORMED])
     assert (right.valid, right.steps, right.calls, right.routes) == (True, 2, 2, ("geography", "spelling"))
     assert right.tokens > 0
-    assert right.fitting == (("geography", True), ("spelling", True))
-    assert missent.fitting == (("geography", False), ("spelling", True))
-    assert (malformed.valid, malformed.steps, malformed.fitting) == (False, 0, ())
-
-
-def test_a_weaker_member_does_not_fit_and_the_generalist_stands_in() -> None:
-    """Cards are read by their grades; where nobody has a skill, the generalist is the best there is."""
-    two = exercise(members=(*MEMBERS, WEAK))
-    (found,) = outcomes([RIGHT.replace("spellingB", "spellingD")], item=two)
-    assert (found.reward, found.fitting) == (1.0, (("geography", True), ("spelling", False)))
-    lacking = exercise(members=(Member(strengths={"spelling": 1.0}), Member(strengths={ANYTHING: 0.4})))
-    (found,) = outcomes(["capital of FRANCE| -| anythingB\nspell it backwards| 1| spellingA"], item=lacking)
-    assert (found.reward, found.fitting) == (0.5, (("geography", True), ("spelling", True)))
+    assert (missent.reward, malformed.valid, malformed.steps) == (0.5, False, 0)
 
 
 def test_a_text_that_was_cut_off_is_invalid() -> None:
