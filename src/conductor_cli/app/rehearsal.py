@@ -81,10 +81,9 @@ def with_rehearsal_profiles(conductor: Conductor, planner: Worker | None) -> Con
     return replace(conductor, profile=profile, worker_profile=players.WORKER_PROFILE, limits=limits)
 
 
-def rehearsal_pool(only: Sequence[str] = ()) -> Pool:
-    """The demo workers or, with `only`, some of them. Raises `UsageError` for an unknown name."""
-    pool = players.rehearsal_workers(players.read_worker_cards())
-    return pool.subset(only) if only else pool
+def rehearsal_pool() -> Pool:
+    """Return the demo workers."""
+    return players.rehearsal_workers(players.read_worker_cards())
 
 
 def skill_keywords() -> Mapping[str, Sequence[str]]:

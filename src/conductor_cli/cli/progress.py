@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 from conductor_cli.cli.output import print_notice, terminal_width
 from conductor_cli.core.formatting import format_duration, format_size
 from conductor_cli.core.terminal_text import crop_text, one_line
-from conductor_cli.views.base import Clock
 from conductor_cli.views.console import cannot_redraw
 
 if TYPE_CHECKING:
@@ -136,29 +135,6 @@ def crop_label(label: str, width: int) -> str:
     return f"{verb} {name if len(name) <= most else f'…{name[1 - most :]}'}".strip()
 
 
-class Timer:
-    """Calls `tick` every `seconds` on a thread, until it is stopped."""
-
-    def __init__(self, tick: Callable[[], None], seconds: float, name: str) -> None:
-        self._tick = tick
-        self._seconds = seconds
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Return when no call is running and none will come."""
-        self._done.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._done.wait(self._seconds):
-            self._tick()
-
-
 RUNNING_PERIOD: Final = 0.5
 """Seconds between two drawings."""
 
@@ -168,9 +144,8 @@ _ERASE: Final = "\r\x1b[2K"
 class RunningLine:
     """Names what runs and for how long: `waiting for fast 3 s, slow 3 s`. It is drawn only where `shown`."""
 
-    def __init__(self, *, shown: bool = True, clock: Clock = time.monotonic) -> None:
+    def __init__(self, *, shown: bool) -> None:
         self._shown = shown
-        self._clock = clock
         self._started: dict[str, float] = {}
         self._lock = threading.Lock()
         self._drawn = False
@@ -178,7 +153,7 @@ class RunningLine:
     def start(self, name: str) -> None:
         """`name` runs from now on."""
         with self._lock:
-            self._started[name] = self._clock()
+            self._started[name] = time.monotonic()
 
     @contextmanager
     def finished(self, name: str) -> Iterator[None]:
@@ -192,7 +167,7 @@ class RunningLine:
     def draw(self) -> None:
         """Draw the line as it is now. What began this moment is not shown: most of it ends at once."""
         with self._lock:
-            now = self._clock()
+            now = time.monotonic()
             parts = [
                 f"{name} {format_duration(now - begun, tenths=False)}"
                 for name, begun in self._started.items()
@@ -217,10 +192,17 @@ class RunningLine:
 def show_running(*, quiet: bool) -> Iterator[RunningLine]:
     """Show what runs until the block ends, where standard error is a terminal that can redraw."""
     line = RunningLine(shown=not quiet and sys.stderr.isatty() and not cannot_redraw(os.environ))
-    timer = Timer(line.draw, RUNNING_PERIOD, name="conductor-running")
-    timer.start()
+    ended = threading.Event()
+
+    def draw() -> None:
+        while not ended.wait(RUNNING_PERIOD):
+            line.draw()
+
+    drawing = threading.Thread(target=draw, name="conductor-running", daemon=True)
+    drawing.start()
     try:
         yield line
     finally:
-        timer.stop()
+        ended.set()
+        drawing.join()
         line.erase()

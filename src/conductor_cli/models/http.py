@@ -208,14 +208,13 @@ class HttpClient:
         path: str,
         *,
         body: Any = None,  # noqa: ANN401 - any JSON value, with files, or a `JsonBody` of it
-        headers: Mapping[str, str] | None = None,
         seconds: float | None = None,
         limit: int = MAX_BODY,
         every: bool = False,
     ) -> AsyncIterator[HttpResponse]:
         """Open the answer to one request; leaving closes its connection unless it was read to the end.
 
-        `headers` are added to the client's. `seconds` limits all of it, from connecting to the last piece. Every
+        `seconds` limits all of it, from connecting to the last piece. Every
         failure is a `ModelError`; so is a redirect or an error status, unless `every` answer is wanted.
         """
         try:
@@ -225,7 +224,7 @@ class HttpClient:
             ends = None if seconds is None else asyncio.get_running_loop().time() + seconds
             json_body = JsonBody(body) if body is not None and not isinstance(body, JsonBody) else body
             content, kind = (json_body.content, json_body.headers) if json_body else (b"", {})
-            sent = {**self._headers, **kind, **(headers or {})}
+            sent = {**self._headers, **kind}
             async with asyncio.timeout_at(ends):
                 if isinstance(client, DirectClient):
                     answer = await client.send(method, self.base_url + path, sent, content, self._address, ends)
