@@ -253,7 +253,7 @@ def test_a_stray_line_does_no_harm() -> None:
 
 
 def test_secrets_do_not_leave_through_results() -> None:
-    result = with_box(raw(env={"secret_name": "1"}), then=lambda desk: desk.call("environment"))
+    result = with_box(raw(variables={"secret_name": "1"}), then=lambda desk: desk.call("environment"))
     assert "***_name" in result.text
     assert "secret" not in result.text
 
@@ -264,7 +264,7 @@ def test_a_server_that_ignores_its_end_is_killed_with_its_children(tmp_path: Pat
     async def then(desk: Desk) -> None:
         await desk.tools()
 
-    with_box(raw("stubborn", env={"DIARY": str(diary)}), then=then)
+    with_box(raw("stubborn", variables={"DIARY": str(diary)}), then=then)
     pids = [int(line.split()[1]) for line in diary.read_text().splitlines()]
     assert len(pids) == 2
     assert all(map(gone, pids))
@@ -275,7 +275,7 @@ def test_nothing_is_left_when_conductor_is_killed(tmp_path: Path) -> None:
     script = (
         "import asyncio, sys\nfrom tests.tools.test_tool_servers import Desk, raw\n"
         "async def main():\n"
-        "    desk = Desk(raw('stubborn', env={'DIARY': sys.argv[1]}))\n"
+        "    desk = Desk(raw('stubborn', variables={'DIARY': sys.argv[1]}))\n"
         "    await desk.tools()\n    print('ready', flush=True)\n    await desk.call('hang')\n"
         "asyncio.run(main())\n"
     )
@@ -310,7 +310,7 @@ def test_a_cancelled_call_leaves_the_server_usable() -> None:
 def test_a_server_has_no_more_of_the_environment_than_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_API_KEY", "x")
 
-    seen = set(with_box(raw(env={"MINE": "1"}), then=lambda desk: desk.call("environment")).text.split())
+    seen = set(with_box(raw(variables={"MINE": "1"}), then=lambda desk: desk.call("environment")).text.split())
     assert seen <= {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LC_CTYPE", "MINE"}
     assert "PATH" in seen
     assert os.environ["SOME_API_KEY"] == "x"

@@ -38,6 +38,7 @@ from conductor_cli.app.worker_probes import run_worker_test
 from conductor_cli.app.worker_selection import discovered_workers, offered_workers, policy_objection
 from conductor_cli.config import Settings
 from conductor_cli.config.schema import PREFIX, SETTINGS
+from conductor_cli.config.tables import plain_secrets
 from conductor_cli.core.errors import ConductorError, ConductorUnusable, Failure, KeyMissing, ModelError
 from conductor_cli.core.events import Event, PlanRejected, StepPlanned
 from conductor_cli.core.formatting import format_count, format_duration, format_size
@@ -225,10 +226,10 @@ def spending(settings: Settings) -> Iterator[CheckResult]:
             yield CheckResult(name="spending", state="warning", text=lost, hint=hint)
 
 
-def plain_secrets(settings: Settings) -> Iterator[CheckResult]:
+def tool_headers(settings: Settings) -> Iterator[CheckResult]:
     """Which headers of tool servers have their secret in a file; silent where none has."""
     for item in settings.tool_servers:
-        for header in item.table.plain_secrets:
+        for header in plain_secrets(item.table.headers):
             hint = f"remove it there, then store it in the keyring: conductor tools add {item.name} --header {header}"
             found = f"the secret of the header {header} stands in {item.source}"
             yield CheckResult(name=f"tools {item.name}", state="warning", text=found, hint=hint)
@@ -293,7 +294,7 @@ TIMEOUT: Final = 20.0
 """Seconds that a check of this machine may take, on top of what its keyring may: a network disk can hang."""
 
 CHECKS: Final[tuple[MachineCheck, ...]] = (
-    versions, llama_build, memory, keyring, plain_secrets, directories, spending,
+    versions, llama_build, memory, keyring, tool_headers, directories, spending,
 )  # fmt: skip
 
 MODEL_CHECKS: Final[tuple[MachineCheck, ...]] = (model_store, planner)

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from conductor_cli.app.check_results import CheckResult
@@ -16,7 +16,7 @@ from conductor_cli.app.worker_selection import party_server
 from conductor_cli.app.workers import check_changeable
 from conductor_cli.config import ConfiguredTools, Settings
 from conductor_cli.config.files import own_section
-from conductor_cli.config.tables import VARIABLE, is_plain_secret, update_tool_server
+from conductor_cli.config.tables import VARIABLE, plain_secrets, update_tool_server
 from conductor_cli.core.bounded_parsing import parse_json
 from conductor_cli.core.errors import ConfigError, KeyMissing, UsageError
 from conductor_cli.core.plan import SELF
@@ -147,11 +147,9 @@ def server_of(item: ConfiguredTools, settings: Settings, allow: Iterable[str] = 
                 ),
             )
     KNOWN_SECRETS.add(*secrets_in(headers), *secrets_in(env))
-    return ToolServer(
-        name=item.name, command=table.command, url=table.url, about=table.about,
-        env=env, headers=headers, seconds=table.seconds, only=table.only,
-        read_only=table.read_only, trust=table.trust, allow=(*table.allow, *allow), local=table.local, login=login,
-    )  # fmt: skip
+    known = {field.name: getattr(table, field.name) for field in fields(table)}
+    known |= {"headers": headers, "allow": (*table.allow, *allow)}
+    return ToolServer(name=item.name, variables=env, login=login, **known)
 
 
 def stored_secrets(settings: Settings, name: str, url: str) -> dict[str, Any]:
@@ -213,7 +211,7 @@ class ToolsRow:
     def data(self) -> dict[str, Any]:
         """For `--json`."""
         table = self.configured.table
-        headers = {name: REDACTED if name in table.plain_secrets else text for name, text in table.headers.items()}
+        headers = {**table.headers, **dict.fromkeys(plain_secrets(table.headers), REDACTED)}
         return {
             "name": self.name, **dump(table), "headers": headers, "recipient": self.recipient,
             "forbidden": self.objection or None, "workers": list(self.workers), "source": self.configured.source,
@@ -262,7 +260,7 @@ def add_tool_server(
     if (headers and not url) or not all(name and text for name, text in headers.items()):
         hint = f"conductor tools add {name} https://example.com/mcp --header 'Authorization: Bearer …'"
         raise UsageError("a header has a name and a value, and goes to an address", hint=hint)
-    secret = {key: text for key, text in headers.items() if is_plain_secret(key, text)}
+    secret = plain_secrets(headers)
     KNOWN_SECRETS.add(*secrets_in(secret))
     if headers:
         listed = {**before.get("headers", {}), **headers}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -24,6 +24,7 @@ from conductor_cli.core.usage import FREE, Price
 from conductor_cli.models.command.programs import PROGRAMS
 from conductor_cli.models.presets import costs_nothing, holds_password, shipped_pools
 from conductor_cli.models.worker_options import OptionError, check_options
+from conductor_cli.tools.servers import ToolTable
 
 T = TypeVar("T")
 
@@ -323,35 +324,9 @@ VARIABLE: Final = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 """A variable in the value of a header."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolTable:
-    """What a table of a server holds; see `tools.servers.ToolServer`.
-
-    `env` are names of variables, and a header's value holds a variable as `$NAME`; a secret that stands there works
-    too, and `doctor` names it.
-    """
-
-    command: tuple[str, ...] = ()
-    url: str = ""
-    about: str = ""
-    env: tuple[str, ...] = ()
-    headers: Mapping[str, str] = field(default_factory=dict)
-    seconds: float = 60.0
-    only: tuple[str, ...] = ()
-    read_only: tuple[str, ...] = ()
-    trust: bool = True
-    allow: tuple[str, ...] = ()
-    local: bool = False
-
-    @property
-    def plain_secrets(self) -> tuple[str, ...]:
-        """The headers whose secret stands in the file."""
-        return tuple(name for name, text in self.headers.items() if is_plain_secret(name, text))
-
-
-def is_plain_secret(header: str, text: str) -> bool:
-    """Whether the value of a header is a secret, and not a variable that holds one."""
-    return not VARIABLE.search(text) and bool(secrets_in({header: text}))
+def plain_secrets(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers whose value is a secret, and not a variable that holds one."""
+    return {name: text for name, text in headers.items() if not VARIABLE.search(text) and secrets_in({name: text})}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,21 +32,20 @@ class Login:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolServer:
-    """A server of tools: a `command` on this machine, or a `url`.
+class ToolTable:
+    """What the files say of a server of tools: a `command` on this machine, or a `url`.
 
-    `env` are the variables that a command is given besides those that every program needs, `headers` go with each
-    request to a url; the values of both may be secret. A call may take `seconds`. `only` are the tools that workers
+    `env` names the variables that a command is given besides those that every program needs. `headers` go with each
+    request to a url, and may hold a variable as `$NAME`. A call may take `seconds`. `only` are the tools that workers
     get, all of them if it is empty. `read_only` are tools that change nothing, whatever the server says; with `trust`
     its own word counts too. `allow` are tools that need no approval. `local` says that nothing leaves this machine: a
-    program may talk to anybody, so this is not known unless the user says it. `login` is for a url.
+    program may talk to anybody, so this is not known unless the user says it.
     """
 
-    name: str
     command: tuple[str, ...] = ()
     url: str = ""
     about: str = ""
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    env: tuple[str, ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     seconds: float = 60.0
     only: tuple[str, ...] = ()
@@ -54,6 +53,14 @@ class ToolServer:
     trust: bool = True
     allow: tuple[str, ...] = ()
     local: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolServer(ToolTable):
+    """A server as a run has it, with the values of its `variables` and in its `headers`; `login` is for a url."""
+
+    name: str
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     login: Login | None = field(default=None, repr=False, compare=False)
 
     @property

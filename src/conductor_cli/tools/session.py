@@ -38,9 +38,6 @@ MAX_PAGES: Final = 100
 EARLY: Final = 30.0  # Seconds before its end that a token is renewed
 CONNECTION_CLOSED: Final = -32000  # The code of the SDK's error for a connection that has ended
 
-_NEEDED_TO_RENEW: Final = {"issuer", "authorization_endpoint", "token_endpoint", "resource", "authorization_servers"}
-"""What is stored of a server's own words about logins."""
-
 _NOWHERE: Final = logging.NullHandler()
 """The SDK logs failures with tracebacks, which Python prints where no log is kept. We tell them ourselves."""
 
@@ -52,14 +49,7 @@ class ServerError(Exception):
 async def login_client(server: ToolServer, login: Login) -> OAuthClientProvider:
     """Return what has the SDK log in at a server, and renew that: with what is kept of a login, or by a visit."""
     from mcp.client.auth import OAuthClientProvider, TokenStorage
-    from mcp.shared.auth import (
-        AuthorizationCodeResult,
-        OAuthClientInformationFull,
-        OAuthClientMetadata,
-        OAuthMetadata,
-        OAuthToken,
-        ProtectedResourceMetadata,
-    )
+    from mcp.shared import auth
     from pydantic import AnyUrl
 
     if login.kept.get("until", 0.0) < time.time() + EARLY:  # another process may have renewed it
@@ -68,16 +58,16 @@ async def login_client(server: ToolServer, login: Login) -> OAuthClientProvider:
     kept: dict[str, Any] = {} if login.visit else login.kept
 
     class Kept(TokenStorage):
-        async def get_tokens(self) -> OAuthToken | None:
-            return OAuthToken.model_validate(kept["tokens"]) if kept else None
+        async def get_tokens(self) -> auth.OAuthToken | None:
+            return auth.OAuthToken.model_validate(kept["tokens"]) if kept else None
 
-        async def get_client_info(self) -> OAuthClientInformationFull | None:
-            return OAuthClientInformationFull.model_validate(kept["client"]) if kept else None
+        async def get_client_info(self) -> auth.OAuthClientInformationFull | None:
+            return auth.OAuthClientInformationFull.model_validate(kept["client"]) if kept else None
 
-        async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        async def set_client_info(self, client_info: auth.OAuthClientInformationFull) -> None:
             kept["client"] = client_info.model_dump(mode="json", exclude_none=True)
 
-        async def set_tokens(self, tokens: OAuthToken) -> None:
+        async def set_tokens(self, tokens: auth.OAuthToken) -> None:
             kept["tokens"] = tokens.model_dump(mode="json", exclude_none=True)
             # Tokens of unknown life are renewed at each start, where that can be done.
             lasts = tokens.expires_in if tokens.expires_in is not None else 0 if tokens.refresh_token else 1e9
@@ -85,7 +75,7 @@ async def login_client(server: ToolServer, login: Login) -> OAuthClientProvider:
             # Without these the SDK could not renew the tokens in another process.
             for name, found in (("server", here.oauth_metadata), ("resource", here.protected_resource_metadata)):
                 if found is not None:
-                    kept[name] = found.model_dump(mode="json", include=_NEEDED_TO_RENEW)
+                    kept[name] = found.model_dump(mode="json", exclude_none=True)
             login.kept = kept
             await asyncio.to_thread(login.keep, kept)
 
@@ -99,18 +89,18 @@ async def login_client(server: ToolServer, login: Login) -> OAuthClientProvider:
         if "error" in query:
             raise ServerError(f"the login was refused: {one_line(query['error']):.100}")
 
-    async def code() -> AuthorizationCodeResult:
-        return AuthorizationCodeResult(code=query.get("code", ""), state=query.get("state"), iss=query.get("iss"))
+    async def code() -> auth.AuthorizationCodeResult:
+        return auth.AuthorizationCodeResult(code=query.get("code", ""), state=query.get("state"), iss=query.get("iss"))
 
-    metadata = OAuthClientMetadata(client_name="conductor", redirect_uris=[AnyUrl(login.redirect)])
+    metadata = auth.OAuthClientMetadata(client_name="conductor", redirect_uris=[AnyUrl(login.redirect)])
     provider = OAuthClientProvider(server.url, metadata, Kept(), visit, code)
     here = provider.context
     if kept:
         here.token_expiry_time = max(kept["until"] - EARLY, 1.0)
     if "server" in kept:
-        here.oauth_metadata = OAuthMetadata.model_validate(kept["server"])
+        here.oauth_metadata = auth.OAuthMetadata.model_validate(kept["server"])
     if "resource" in kept:
-        here.protected_resource_metadata = ProtectedResourceMetadata.model_validate(kept["resource"])
+        here.protected_resource_metadata = auth.ProtectedResourceMetadata.model_validate(kept["resource"])
     return provider
 
 
@@ -123,7 +113,7 @@ class ServerSession:
         self.notices: list[str] = []
         self.stale = False
         """Whether the list of tools may have changed since it was read."""
-        self._program = ServerProgram(server.command, server.env) if server.command else None
+        self._program = ServerProgram(server.command, server.variables) if server.command else None
         self._broken = ""
         """Why the connection has ended; empty while it holds, and where its program knows the reason."""
         self._client: Client | None = None
