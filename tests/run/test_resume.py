@@ -15,6 +15,7 @@ from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import ScriptedModel
+from conductor_cli.run import Conductor, Run, start_run
 from tests.run.kit import (
     Counting,
     fold,
@@ -26,8 +27,10 @@ from tests.run.kit import (
     play,
     play_and_stop,
     pool_of,
+    read,
     says,
     setting,
+    virtually,
 )
 
 PLAN = "A | - | one\nB | 1 | two\nC | 1 2 | three"
@@ -237,3 +240,35 @@ def test_resuming_twice_gives_the_same(plan_only: bool) -> None:
     second, _ = play(setting(None), resume=first.trace, plan_only=plan_only)
     assert second.trace.plan == first.trace.plan
     assert second.trace.answer == ("" if plan_only else first.trace.answer)
+
+
+NESTED: list[Any] = [["A | - | one\nC | 1 | think"], ["A | 0 | more\nB | 1 | check"]]
+
+
+@pytest.mark.parametrize("plans", [[[PLAN]], NESTED])
+def test_a_run_that_another_process_goes_on_with_stays_one_run_wherever_it_was_left(plans: list[Any]) -> None:
+    """Its events follow those that were there; what had ended is not done again, and each lost call is told."""
+    pool = WITH_SELF if plans is NESTED else pool_of("ann", "bob", "cyd")
+    whole, events = play(setting(ScriptedModel(plans), pool=pool))
+    ready = next(place for place, event in enumerate(events) if isinstance(event, ev.PlanReady))
+    for left in range(ready + 1, len(events)):
+        before, planner = events[:left], ScriptedModel(plans[-1:] * 2)
+        earlier = fold(before)
+        workers = {name: says(f"from {name}") for name in pool.names if name != "self"}
+
+        async def main(config: Conductor, earlier: Trace) -> tuple[Run, list[ev.Event]]:
+            run = start_run(config, earlier.question, resume=earlier, id=earlier.run)
+            return run, await read(run)
+
+        run, after = virtually(main(setting(planner, workers, pool=pool), earlier))
+        assert fold([*before, *after]) == run.trace
+        assert ("run_started" in kinds(after), run.trace.answer, run.trace.exit_code) == (False, whole.trace.answer, 0)
+        times = [event.at for event in [*before, *after]]
+        assert times == sorted(times)
+        flat = [event.event if isinstance(event, ev.NestedEvent) else event for event in after]
+        lost = [event for event in of(flat, ev.StepFailed) if event.error.reason == "taken_over"]
+        traces = [earlier, *(record.nested for record in earlier.steps if record.nested is not None)]
+        steps = [record for trace in traces for record in trace.steps if record.worker != "self"]
+        assert len(lost) == sum(record.state == "running" for record in steps)
+        done = sum(record.state == "done" for record in steps)
+        assert sum(len(model.requests) for model in workers.values()) == 3 - done

@@ -52,10 +52,30 @@ def test_a_response_is_read_again_from_any_of_its_events(stage: Stage) -> None:
         stored, refused = again(), httpx.get(f"{server.url}/v1/responses/{run}?stream=true&starting_after=x")
         last = next(each for each in stored if each["type"] == "response.output_text.delta")["sequence_number"]
         rest = again(starting_after=last - 6)
+        place = f"{server.url}/v1/responses/{run}?stream=true"
+        same = events(httpx.get(place, headers={"last-event-id": f"{run}:{last - 6}"}).text)
     text = [[each["delta"] for each in told if each["type"] == "response.output_text.delta"] for told in (kept, stored)]
     assert ["".join(each) for each in text] == ["alpha answers"] * 2
     assert [each[-1]["sequence_number"] for each in (kept, stored, rest)] == [kept[-1]["sequence_number"]] * 3
     assert (rest[0]["delta"], rest[0]["sequence_number"], refused.status_code) == ("nswers", last, 400)
+    assert same == rest
+
+
+def test_a_response_in_the_background_needs_no_reader(stage: Stage) -> None:
+    """It is answered at once and goes on; the same request again is another one. Without a trace it is refused."""
+    with serving() as server:
+        server.registry.limits.grace = 0.0
+        made = [respond(server.url, background=True).json() for _ in range(2)]
+        assert {each["status"] for each in made} <= {"queued", "in_progress"}
+        assert {each["background"] for each in made} == {True}
+        assert len({each["id"] for each in made}) == 2
+        for each in made:
+            while (found := httpx.get(f"{server.url}/v1/responses/{each['id']}").json())["status"] != "completed":
+                assert found["status"] in ("queued", "in_progress")
+            assert found["output"][-1]["content"][0]["text"] == "alpha answers"
+    with serving(stores_traces=False) as server:
+        refused = respond(server.url, background=True)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "background")
 
 
 def test_only_what_this_client_asked_for_is_found(stage: Stage) -> None:

@@ -223,7 +223,7 @@ class Run:
             if not self.state.goes_on:
                 self._announce_start()
             # The reader takes the start before anything is called: it may have to store it first, and fail.
-            await asyncio.sleep(0)
+            await self.state.all_read.wait()
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 # Planning is a task like a step, because steps start while the plan is still being written.

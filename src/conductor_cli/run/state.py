@@ -97,6 +97,9 @@ class RunContext:
     unread: deque[ev.Event | None] = field(init=False, default_factory=deque)
     """Events that wait to be read; None marks the end. Unbounded, so that a slow reader cannot hold up a worker."""
     reader: asyncio.Future[None] | None = field(init=False, default=None)  # What the reader waits for
+    all_read: asyncio.Event = field(
+        init=False, default_factory=asyncio.Event
+    )  # Set once the reader has waited for more
     schedule: Schedule = field(init=False)
     wake: Callable[[], None] = field(init=False, default=lambda: None)
     """Starts every step that may start now, and notices when the run is over."""
@@ -173,6 +176,7 @@ class RunContext:
     async def next_event(self) -> ev.Event | None:
         """Return the next event, as soon as there is one; None after the last."""
         while not self.unread:  # what `asyncio.Queue` does besides costs more than all the rest
+            self.all_read.set()
             self.reader = asyncio.get_running_loop().create_future()
             await self.reader
         return self.unread.popleft()

@@ -40,7 +40,7 @@ UNREAD_SECONDS: Final = 60.0
 BEGIN_SECONDS: Final = 60.0
 """How long a run that another replica has announced may take to begin: it may wait for its turn."""
 
-WATCH_SECONDS: Final = 1.0
+WATCH_SECONDS: Final = 0.5
 """Time between two looks for runs whose processes are gone, and for what other servers want of those of this one."""
 
 AWAY_SECONDS: Final = 6.0
@@ -93,7 +93,6 @@ class FollowedRuns:
     async def _take_over(self, leases: Leases, left: LeftRun) -> None:
         try:
             (await self._go_on(left)).stays = True
-            log.info("goes on with run %s", left.run)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with it, nobody shall wait for it
             log.warning("run %s cannot go on: %s", left.run, describe_error(error))
             give_up = leases.hand_over if isinstance(error, RequestError) and error.retry_after else leases.withdraw

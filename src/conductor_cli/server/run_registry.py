@@ -109,10 +109,8 @@ class ServedRun:
         self.room = asyncio.Event()
         self.room.set()
         self.items: list[_Block | ToolCall | ev.Event] = []
-        self.stays = False
-        """Whether it goes on where nobody reads it."""
-        self.is_leased = False
-        """Whether another server goes on with it where this one is gone."""
+        self.stays = False  # Whether it goes on where nobody reads it
+        self.is_leased = False  # Whether another server goes on with it where this one is gone
         self.namespaced: tuple[Tool, ...] = ()
         """The client's tools that are in a namespace, by their names alone."""
 

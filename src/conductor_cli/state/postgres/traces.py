@@ -314,10 +314,8 @@ class SharedWriter:
         """Bytes that the database has."""
         self._events = list[ev.Event]()
         self.is_closed = False
-        self.is_lost = False
-        """Somebody else has the run."""
-        self.is_leased = False
-        """Somebody else goes on with the run where this process is gone."""
+        self.is_lost = False  # Somebody else has the run
+        self.is_leased = False  # Somebody else goes on with the run where this process is gone
         self._adding = threading.Lock()
         self._writing = threading.RLock()
 
