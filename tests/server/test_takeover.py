@@ -244,3 +244,29 @@ def test_a_server_that_is_told_to_end_hands_its_runs_over(pair: Pair) -> None:
     streamed = [each["delta"] for each in events(pair.stream(run)) if each["type"] == "response.output_text.delta"]
     assert "".join(streamed) == "half\n\nalpha answers"
     assert [len(stage.asked(name)) for name in ("planner", "alpha")] == [1, 2]
+
+
+def test_a_client_that_repeats_its_key_gets_the_run_that_another_server_took(pair: Pair) -> None:
+    stage = pair.stage
+    stage.models["beta"] = once("half", then=says("beta answers"))
+    body = {"model": "conductor", "messages": [{"role": "user", "content": "Why?"}]}
+
+    def ask(url: str) -> httpx.Response:
+        return httpx.post(f"{url}/v1/chat/completions", json=body, headers={"idempotency-key": "k"}, timeout=60)
+
+    def cut_off() -> None:
+        with suppress(httpx.HTTPError):
+            ask(pair.url)
+
+    first = threading.Thread(target=cut_off)
+    first.start()
+    runs = "SELECT run FROM conductor_runs"
+    wait_for(lambda: any(pair.wrote(run, b"step_finished") for (run,) in pair.query(runs)), "a step")
+    wait_for(lambda: stage.asked("beta"), "a call")
+    os.kill(pair.process.pid, signal.SIGKILL)
+    first.join(30)
+    pair.expire()
+    answer = ask(pair.other.url).json()
+    assert answer["choices"][0]["message"]["content"] == "alpha answers"
+    assert [len(stage.asked(name)) for name in ("planner", "beta")] == [1, 2]
+    assert len(pair.query(runs)) == 1
