@@ -217,6 +217,8 @@ def train_model(
             model=model, args=_trainer_config(job, arguments), train_dataset=_build_dataset(job, tokenizer),
             processing_class=tokenizer, reward_funcs=job.rewards, callbacks=[callback], peft_config=adapter,
         )  # fmt: skip
+        # Then `generate` goes on until the longest plan of all processes has ended, since each holds a part of a layer.
+        model._is_fsdp_managed_module = trainer.is_fsdp_enabled  # noqa: SLF001 - transformers has no setting for it
         trainer.job = job
         callback.trainer = trainer
         trainer.remove_callback(PrinterCallback)
