@@ -1,14 +1,19 @@
-"""Faults of a plan that its words tell."""
+"""What the words of a plan tell: its faults, and who can do its steps."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 
 import pytest
 
+from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.plan import Step
 from conductor_cli.core.question import Question
-from conductor_cli.rehearsal.players import find_plan_fault, read_worker_cards, rehearsal_workers
+from conductor_cli.models.base import NO_FEATURES, Features
+from conductor_cli.rehearsal.players import RulePlanner, find_plan_fault, read_worker_cards, rehearsal_workers
 from conductor_cli.rehearsal.words import world
 from training.rehearsal.exercises import STRONG, draw_exercises, pool_of
 from training.rehearsal.operations import OPERATIONS
@@ -138,3 +143,27 @@ def test_the_shipped_operations_allow_what_can_be_done() -> None:
             for pair in pairs:
                 if operation.name != "minus":
                     assert operation.fits(pair) == (does(*pair) is not None), (operation.name, pair)
+
+
+def test_the_rule_gives_steps_out_by_their_words_to_the_best_by_card() -> None:
+    @dataclass
+    class Cold:
+        """It divides rightly and routes wrongly."""
+
+        features: Features = NO_FEATURES
+
+        async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+            yield Chunk(text="capital of FRANCE| -| spellingA\nspell it ")
+            yield Chunk(text="backwards| 1| geographyA")
+
+        async def close(self) -> None:
+            pass
+
+    asked = "| geographyB9A3| spellingA8| checkingC7\nspell the capital of FRANCE backwards\n"
+    request = Request(messages=(Message(role="user", content=asked),), max_tokens=99)
+
+    async def planned() -> str:
+        return "".join([chunk.text async for chunk in RulePlanner(Cold()).stream(request)])
+
+    text = asyncio.run(planned())
+    assert text == "capital of FRANCE| -| geographyB\nspell it backwards| 1| spellingA"

@@ -72,7 +72,7 @@ def finish(work: Workspace, seed: int) -> int:
     out, names = work.out, ",".join((*WORKERS, "conductor"))
     print_line(f"\ntry it    CONDUCTOR_LLM_REHEARSAL_DIR={out} .venv/bin/conductor ask --rehearsal 'capital of Japan?'")
     print_line(f"ship it   cp {out}/{{{names}}}.gguf {out}/{CARDS} src/conductor_cli/rehearsal/models/")
-    print_line(f"          cp {out}/{COLD} training/rehearsal/")
+    print_line(f"          cp {out}/{COLD} src/conductor_cli/rehearsal/models/")
     return MISSED if missed else DONE
 
 

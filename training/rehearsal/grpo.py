@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.formatting import format_size
-from conductor_cli.rehearsal.players import CHECKED, model_path
+from conductor_cli.rehearsal.players import CHECKED, SHIPPED, model_path
 from conductor_cli.train import grpo
 from conductor_cli.train.checkpoints import exclusive_directory
 from conductor_cli.train.job import TrainingJob
@@ -45,7 +45,7 @@ def train_seed(
     """
     use_threads(threads)
     number, began = 1 if seed is None else seed, time.monotonic()
-    model_file, tokenizer = start or Path(__file__).with_name("cold.gguf"), build()
+    model_file, tokenizer = start or SHIPPED / "cold.gguf", build()
     for leg in range(1, 2 if steps else LEGS + 1):
         practice = rehearsal(steps=steps, seed=number, leg=leg)
         last = steps or leg == LEGS

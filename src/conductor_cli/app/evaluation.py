@@ -8,12 +8,14 @@ from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from random import Random
 
 from conductor_cli import __version__
 from conductor_cli.app import rehearsal
 from conductor_cli.app.conductor_factory import OpenedConductor, open_conductor
+from conductor_cli.app.keys import open_key_store
 from conductor_cli.config import Settings
 from conductor_cli.config.schema import PREFIX
 from conductor_cli.core.errors import ConductorError, ConductorUnusable, KeyMissing, PolicyError, UsageError
@@ -128,9 +130,14 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
             stack.push_async_callback(judging.close)
             judge = Judge.of(judging.conductor, request.judge)
         keywords = rehearsal.skill_keywords() if settings.rehearsal else None
+        more = list[System]()
+        if settings.rehearsal:
+            start = rehearsal.start_of_conductor()
+            before = opened.loaded.open(start, environ=settings.environ, stored=open_key_store(settings))
+            more.append(System(name=rehearsal.RULE, configure=partial(rehearsal.given_out_by_rule, model=before)))
         found = tuple(
             replace(system, missing=no_planner) if no_planner and system.plan is None else system
-            for system in select_systems(request.names, conductor, cases=request.cases, keywords=keywords)
+            for system in select_systems(request.names, conductor, cases=request.cases, keywords=keywords, more=more)
         )
         systems = tuple(system for system in found if not system.missing)
         left_out = tuple(f"left out: {system.name}: {system.missing}" for system in found if system.missing)

@@ -16,6 +16,7 @@ from conductor_cli.rehearsal.words import CAPABILITIES, KEYWORDS, is_known
 if TYPE_CHECKING:
     from conductor_cli.core.trace import Trace
     from conductor_cli.evals.cases import Case
+    from conductor_cli.models.base import Model
     from conductor_cli.run import Conductor
 
 NAME: Final = "rehearsal"
@@ -79,6 +80,21 @@ def with_rehearsal_profiles(conductor: Conductor, planner: Worker | None) -> Con
     # The workers run at temperature 0, so a second attempt would give the same answer.
     limits = replace(conductor.limits, attempts=1)
     return replace(conductor, profile=profile, worker_profile=players.WORKER_PROFILE, limits=limits)
+
+
+RULE: Final = "rule"
+"""The rival in evaluations of the demo: steps of the planner before its rewards, which a rule gives out."""
+
+
+def start_of_conductor() -> Worker:
+    """The demo's planner before its rewards, as a model to open."""
+    return players.rehearsal_conductor(players.SHIPPED / "cold.gguf")
+
+
+def given_out_by_rule(conductor: Conductor, model: Model) -> Conductor:
+    """The conductor whose plans are those of `model` with the workers of the rule. They are not checked."""
+    planner = players.RulePlanner(model)
+    return replace(conductor, model=planner, mode="auto", profile=players.PROFILE, notices=())
 
 
 def rehearsal_pool() -> Pool:

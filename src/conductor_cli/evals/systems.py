@@ -206,14 +206,15 @@ class System:
 
 
 def select_systems(
-    names: str, conductor: Conductor, *, cases: Sequence[Case] = (), keywords: Keywords | None = None
-) -> tuple[System, ...]:
+    names: str, conductor: Conductor, *, cases: Sequence[Case] = (), keywords: Keywords | None = None,
+    more: Sequence[System] = (),
+) -> tuple[System, ...]:  # fmt: skip
     """The systems of a list with commas, in order and each once. Raises `UsageError` for an unknown name.
 
     `conductor` has the pool, whose cards say which worker is best, and a model for the systems that plan. `keywords`
-    maps tags to the words that indicate them.
+    maps tags to the words that indicate them. `more` are systems of the demo.
     """
-    known = {system.name: system for system in _build_systems(conductor, cases, keywords or GENERAL)}
+    known = {system.name: system for system in (*_build_systems(conductor, cases, keywords or GENERAL), *more)}
     found: dict[str, System] = {}
     for name in filter(None, map(str.strip, names.split(","))):
         chosen = {key: system for key, system in known.items() if name in ("all", key, key.partition(":")[0])}
@@ -229,7 +230,7 @@ def select_systems(
 
 def needs_planner(names: str) -> bool:
     """Whether a planner plans in one of the named systems."""
-    return any(name.strip() == "all" or name.strip().startswith("conductor") for name in names.split(","))
+    return any(name.strip() == "all" or name.strip().startswith(("conductor", "rule")) for name in names.split(","))
 
 
 def available_workers(conductor: Conductor) -> tuple[Worker, ...]:

@@ -29,19 +29,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Final, NamedTuple
 
+from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.plan import GIVEN, Step
 from conductor_cli.core.plan_formats import PlanFormatContext
 from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.profile import Profile, Sampling, SeenStep, WorkerProfile
 from conductor_cli.core.question import NESTED, Question
 from conductor_cli.core.usage import FREE
+from conductor_cli.models.base import Features, Model
 from conductor_cli.rehearsal.words import Kind, WordOperation, asks_for_check, find_operands, normalize, world
 
 WORKER_CONTEXT: Final = 1024
@@ -353,6 +356,42 @@ def _word_fault(question: str, steps: Sequence[Step]) -> str:
 def _telling(words: Iterable[str]) -> Counter[str]:
     telling = world().telling
     return Counter(found for word in words for found in (find_operands(word) or {word} & telling))
+
+
+@dataclass(frozen=True)
+class RulePlanner:
+    """The conductor before its rewards (`model`), whose steps a rule gives out: by their words, to the best by card."""
+
+    model: Model
+
+    @property
+    def features(self) -> Features:
+        return self.model.features
+
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+        """Yield its plan, with the label of the best worker for what each step's words ask for."""
+        chunks = [chunk async for chunk in self.model.stream(request)]
+        # The first worker in a row of the table is the best one.
+        table = request.messages[-1].content.partition("\n")[0].split(BAR)
+        best = {row.rstrip("0123456789" + ascii_uppercase): re.sub(r"\d.*", "", row) for row in table}
+        kinds: dict[int, frozenset[Kind]] = {GIVEN: _EITHER}
+        lines = list[str]()
+        for number, line in enumerate("".join(chunk.text for chunk in chunks).splitlines(), start=1):
+            subtask, access, label = (
+                [part.strip() for part in line.split(BAR.strip())] if line.count("|") == 2 else 3 * [""]
+            )
+            numbers = tuple(int(text) for text in access.split() if text.isdecimal())
+            readings = _readings(Step(worker="", subtask=subtask, access=numbers), kinds)
+            kinds[number] = frozenset(reading.gives for reading in readings)
+            skills = [CHECKING] if asks_for_check(subtask) else [reading.skill for reading in readings]
+            chosen = next((best[skill] for skill in skills if skill in best), label)
+            lines.append(f"{subtask}{BAR}{access}{BAR}{chosen}")
+        yield Chunk(text="\n".join(lines))
+        for chunk in chunks:
+            yield replace(chunk, text="")
+
+    async def close(self) -> None:
+        await self.model.close()
 
 
 MAX_TRIES: Final = 24  # How often the conductor may write a plan. A plan takes it hundredths of a second

@@ -141,7 +141,7 @@ def test_everything_is_trained_from_nothing(project: Project) -> None:
     assert "adding: more to do (0." in output
     assert "known phrasings: 0.910 (0.910)" in output
     assert f"{project.out}/cards.json src/conductor_cli/rehearsal/models/" in output
-    assert f"cp {project.out}/cold.gguf training/rehearsal/" in output
+    assert f"cp {project.out}/cold.gguf src/conductor_cli/rehearsal/models/" in output
     line = json.loads((project.out / "stages.jsonl").read_text().splitlines()[0])
     assert set(line) == {"stage", "at", "wall", "processor", "exit"}
     assert 0 < line["processor"] < line["wall"] + 1
