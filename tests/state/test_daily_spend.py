@@ -81,20 +81,6 @@ def test_a_client_has_a_limit_of_its_own(place: Path) -> None:
         OneRun(place, cents(4), client=laptop).reserve()
 
 
-def test_a_file_of_an_earlier_version_is_read_and_goes_on(place: Path) -> None:
-    """It lacks the columns of clients and of failed calls; what it says counts as the user's."""
-    OneRun(place, cents(100)).call()
-    with closing(sqlite3.connect(place / FILE)) as database:
-        for column in ("client", "failed"):
-            database.execute(f"ALTER TABLE calls DROP COLUMN {column}")
-    before = read_spent(place, NOON.date(), "key")
-    assert [(row.key, row.usage.cost, row.failed.calls) for row in before] == [("", Decimal("0.0101"), 0)]
-    OneRun(place, cents(100), client=Spender(name="ann", cost=Decimal(1))).call()
-    after = read_spent(place, NOON.date(), "key")
-    assert [(row.key, row.usage.calls) for row in after] == [("", 1), ("ann", 1)]
-    assert OneRun(place, cents(100)).spend.today().cost == Decimal("0.0202")
-
-
 def test_what_others_hold_is_not_there(place: Path) -> None:
     """A call under way in another run holds its most; when it ends, what it did not use is there again."""
     one, other = OneRun(place, cents(1)), OneRun(place, cents(1))

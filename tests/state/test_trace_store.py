@@ -160,12 +160,6 @@ def test_a_trace_must_begin_with_the_start_of_a_run(tmp_path: Path) -> None:
         list(read_events(path))
 
 
-def test_a_trace_of_another_version_is_an_error(tmp_path: Path) -> None:
-    store = stored([begun(format=ev.FORMAT + 1)], tmp_path)
-    with pytest.raises(UsageError, match=f"in format {ev.FORMAT}"):
-        list(store.events(RUN))
-
-
 def test_a_trace_is_followed_while_it_is_written(tmp_path: Path) -> None:
     store, found = TraceStore(tmp_path), list[ev.Event]()
     events: list[ev.Event] = [

@@ -14,7 +14,16 @@ from typing import Any, Final
 from conductor_cli.config.cards import Cards, cards_file, load_cards
 from conductor_cli.config.files import AppPaths, Source, app_paths, check_database, read_toml
 from conductor_cli.config.project import RULES, SWITCH, apply_project_file, narrow, project_files
-from conductor_cli.config.schema import DROPPED, PREFIX, SETTINGS, SETTINGS_BY_NAME, Setting, find_setting
+from conductor_cli.config.schema import (
+    DROPPED,
+    PREFIX,
+    RENAMED,
+    SETTINGS,
+    SETTINGS_BY_NAME,
+    Setting,
+    current_form,
+    find_setting,
+)
 from conductor_cli.config.tables import (
     ConfiguredProvider,
     ConfiguredTools,
@@ -178,15 +187,15 @@ def _say_dropped(where: str, name: str) -> str:
 
 def _apply_file(values: dict[str, Any], origins: dict[str, str], source: Source) -> list[str]:
     """Take the settings of a file; return notices of dropped ones. Raises `ConfigError`."""
-    sections, dropped = {name.split(".")[0] for name in (*SETTINGS_BY_NAME, *DROPPED)}, []
+    sections, dropped = {name.split(".")[0] for name in (*SETTINGS_BY_NAME, *DROPPED, *RENAMED)}, []
     for section, content in source.values.items():
         if section in _TABLES or (section == "state" and check_database(content, source.where(section))):
             continue
         if section not in sections or not isinstance(content, Mapping):
             known = ", ".join(f"[{name}]" for name in [*sorted(sections), *(f"{table}.NAME" for table in _TABLES)])
             raise ConfigError(f"{source.where(section)}: unknown section {section!r}", hint=f"known: {known}")
-        for key, value in content.items():
-            name, where = f"{section}.{key}", source.where(section, key)
+        for key, written in content.items():
+            (name, value), where = current_form(f"{section}.{key}", written), source.where(section, key)
             if name in DROPPED:
                 dropped.append(_say_dropped(where, name))
                 continue

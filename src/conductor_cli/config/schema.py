@@ -203,7 +203,13 @@ SETTINGS: Final = (
             help="store a trace of each run; auto runs without one where none can be stored, always does not"),
 )  # fmt: skip
 
+RENAMED: Final = {
+    "patience.first": "timeouts.first_token", "patience.idle": "timeouts.idle", "patience.total": "timeouts.total"
+}  # fmt: skip
+"""Settings that files may have under an earlier name."""
+
 DROPPED: Final[dict[str, str]] = {
+    "output.brief": "--quiet and output.progress say what is shown",
     "conductor.prepare": "the fixed part of the prompt is always read after model pull",
     "learning.explore": "a step goes to the planned worker; measure others with conductor workers calibrate",
     "learning.explore_dearer": "a step goes to the planned worker",
@@ -220,6 +226,13 @@ DROPPED: Final[dict[str, str]] = {
 """Settings of the release before, and what holds instead. They are ignored with a notice."""
 
 SETTINGS_BY_NAME: Final[dict[str, Setting]] = {item.name: item for item in SETTINGS}
+
+
+def current_form(name: str, value: Any) -> tuple[str, Any]:  # noqa: ANN401 - any TOML value
+    """Return a setting of a file as it is written now. The first versions stored traces, or did not."""
+    if name == "traces.keep" and isinstance(value, bool):
+        return name, "auto" if value else "never"
+    return RENAMED.get(name, name), value
 
 
 def find_setting(name: str) -> Setting:

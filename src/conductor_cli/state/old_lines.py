@@ -1,5 +1,6 @@
-"""The lines of traces from before December 2026: texts named instead of repeated, and times written as letters. Pure.
+"""The lines of traces from before December 2026, and the events of formats 1 and 2. Pure.
 
+In these lines texts are named instead of repeated, and times are written as letters.
 `{"repeated": NAME}` stands for a text of an earlier line, `{"repeated": ["…", [NAME]]}` for one with such texts in it,
 and `{"repeated_item": NAME}` for an object of a list; NAME is the beginning of the SHA-256. A line that has names has
 the field `repeats`. `cuts` of a line of pieces says where its texts were cut and when each piece came.
@@ -34,6 +35,28 @@ LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789
 MAX_LETTERS: Final = 8
 _MORE: Final = 32
 _ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+OLD_FORMATS: Final = (1, 2)
+"""Formats of traces that are read as the present one: format 1 had other words, format 2 only other lines."""
+
+_NAMES: Final = {"reader": "recipient", "remark": "feedback"}
+_WORDS: Final = {
+    ("kind", "inner"): "nested_event", ("verdict", "run"): "approved", ("verdict", "again"): "replan",
+    ("reason", "unneeded"): "not_needed", ("reason", "cannot"): "run_failed",
+}  # fmt: skip
+
+
+def upgrade_event(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the object of an event of an old format as the present format has it."""
+    new = {
+        _NAMES.get(name, name): _WORDS.get((name, value), value) if isinstance(value, str) else value
+        for name, value in data.items()
+    }
+    if isinstance(shown := data.get("tells_of"), list):
+        new["planner_saw_files"] = "files" in shown
+    if isinstance(inner := data.get("event"), Mapping):
+        new["event"] = upgrade_event(inner)
+    return new | ({"format": ev.FORMAT} if "format" in data else {})
 
 
 def name_of(text: str) -> str:

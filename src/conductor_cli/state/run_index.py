@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from conductor_cli.state.stored_run import EVERY_RUN, SEPARATOR, SUFFIX, RunQuery, StoredRun
 
-VERSION: Final = 8
+VERSION: Final = 9
 """Raise it when rows are computed differently, so that existing indexes are rebuilt."""
 
 STABLE_AFTER: Final = 3_000_000_000

@@ -12,6 +12,7 @@ A client of a server may have a limit of its own on each day, beside those of th
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import sqlite3
@@ -74,6 +75,8 @@ CREATE INDEX IF NOT EXISTS calls_by_day ON calls (day);
 _ADDED: Final = {"client": ("TEXT NOT NULL DEFAULT ''", "''"), "failed": ("INTEGER NOT NULL DEFAULT 0", "0")}
 """Columns that a file of an earlier version lacks: their definition, and the value that rows without them have."""
 
+_BOOKED: Final = "day, owner, worker, provider, model, worker_call, calls, unpriced, tokens_in, tokens_out, cost"
+
 GROUPS: Final = {"worker": "provider, worker, model, ''", "key": "'', '', '', client"}
 """Of whom a row is: four columns."""
 
@@ -119,16 +122,54 @@ def open_database(path: Path, *, checkpoints: bool = True) -> sqlite3.Connection
         database.execute("PRAGMA synchronous = NORMAL")
         if not checkpoints:
             database.execute("PRAGMA wal_autocheckpoint = 0")
+        _check_version(database)
         database.executescript(_SCHEMA)
         if _absent(database):
+            # Whoever creates the copy fills it; what a kill leaves of it is no harm, since columns are only added.
+            with suppress(FileExistsError):
+                os.close(os.open(f"{path}.old", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+                database.execute("VACUUM INTO ?", (f"{path}.old",))
             with database:
                 database.execute("BEGIN IMMEDIATE")  # another process may do the same
                 for name, (kind, _) in _absent(database).items():
                     database.execute(f"ALTER TABLE calls ADD COLUMN {name} {kind}")
+        if _old_books(path.parent):
+            with database:
+                database.execute("BEGIN IMMEDIATE")
+                for book in _old_books(path.parent):
+                    database.executemany(f"INSERT INTO calls ({_BOOKED}) VALUES (?{', ?' * 10})", _read_book(book))  # noqa: S608
+                    book.rename(f"{book}.old")
     except BaseException:
         database.close()
         raise
     return database
+
+
+def _check_version(database: sqlite3.Connection) -> None:
+    """Raise `sqlite3.DatabaseError` for a file of a later version, which marks what this one would misread."""
+    if database.execute("PRAGMA user_version").fetchone()[0]:
+        raise sqlite3.DatabaseError("a newer conductor wrote it: pip install --upgrade conductor-llm")
+
+
+def _old_books(directory: Path) -> list[Path]:
+    """The files of the first versions, with a line for each call of a day."""
+    return sorted(directory.glob("????-??-??.jsonl"))
+
+
+def _read_book(book: Path) -> list[tuple[Any, ...]]:
+    """The rows of such a file: the calls that have ended, and what those that never did held. Raises `OSError`."""
+    rows, held = list[tuple[Any, ...]](), dict[str, tuple[Any, ...]]()
+    for line in book.read_bytes().splitlines():
+        with suppress(ValueError, LookupError, TypeError, ArithmeticError):
+            data = json.loads(line)
+            cost = None if data["cost"] is None else nano_dollars(Decimal(data["cost"]))
+            if "holds" in data:
+                held[data["holds"]] = (book.stem, "", "", "", "", data["call"], 1, 0, clamped(data["tokens"]), 0, cost)
+                continue
+            numbers = (data["calls"], data["unpriced"], clamped(data["tokens_in"]), clamped(data["tokens_out"]), cost)
+            rows.append((book.stem, None, data["worker"], data["provider"], data["model"], data["call"], *numbers))
+            held.pop(data.get("ends", ""), None)
+    return [*rows, *held.values()]
 
 
 def checkpoint(directory: Path) -> None:
@@ -165,12 +206,15 @@ def read_spent(directory: Path, first: date, by: Literal["worker", "key"] = "wor
     """What was used from day `first` on: by day, provider and worker, or by day and key. Raises `ConfigError`."""
     path = directory / FILE
     try:
+        if _old_books(directory) and os.access(directory, os.W_OK):
+            open_database(path).close()
         path.stat()
         # A reader writes too: beside a write-ahead log, and to undo what a killed process left half done.
         writable = os.access(directory, os.W_OK) and os.access(path, os.W_OK)
         immutable = not os.access(directory, os.W_OK) and not path.with_name(f"{FILE}-wal").exists()
         uri = f"{path.absolute().as_uri()}?mode={'rw' if writable else 'ro'}{'&immutable=1' if immutable else ''}"
         with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS)) as database:
+            _check_version(database)
             if not database.execute("PRAGMA table_info(calls)").fetchall():
                 return ()  # a process was killed when it had just created the file
             defaults = [f", {default} AS {name}" for name, (_, default) in _absent(database).items()]

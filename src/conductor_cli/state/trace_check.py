@@ -18,21 +18,26 @@ from conductor_cli.core.formatting import format_count
 from conductor_cli.core.serialization import DecodeError
 from conductor_cli.models.disk import link_or_copy, write_atomically
 from conductor_cli.state.interfaces import Traces
+from conductor_cli.state.old_lines import OLD_FORMATS
 from conductor_cli.state.trace_file import (
     START,
     HashedLine,
+    HashedLines,
     RawLine,
     add_hash,
     open_trace,
     parse_line,
     raw_lines,
+    read_events,
     read_hash,
     split_records,
 )
 from conductor_cli.state.trace_lines import LineReader
 
-Fault = Literal["changed", "added", "missing", "incomplete", "joined", "behind_end", "no_end", "foreign", "empty"]
-"""What is wrong with a line, or before it (`missing`), or behind it (`no_end`)."""
+Fault = Literal[
+    "changed", "added", "missing", "incomplete", "joined", "behind_end", "no_end", "foreign", "empty", "old"
+]
+"""What is wrong with a line, or before it (`missing`), or behind it (`no_end`). `old`: nothing has a hash yet."""
 
 ASIDE: Final = ".damaged-"
 """Between the name of a trace and a number, in the name of what it was before it was repaired."""
@@ -115,6 +120,7 @@ class _Checker:
     lines: int = 0
     run: str = ""
     ended: bool = False
+    old: bool = False
 
     def add_line(self, line: RawLine, *, running: bool) -> None:
         self.lines = line.number
@@ -126,14 +132,18 @@ class _Checker:
         if len(records) > 1:
             text = f"has {format_count(len(records), 'record')}: line breaks are missing"
             self._add(line.number, "joined", text)
-        for data in records:
-            self._add_record(_Record(line.number, data, read_hash(data), line.problem))
         if line.number == 1:
             self._read_beginning(line)
+        for data in records:
+            if self.old:
+                self.ended = self.ended or data.startswith(_ENDS)
+            else:
+                self._add_record(_Record(line.number, data, read_hash(data), line.problem))
 
     def _read_beginning(self, line: RawLine) -> None:
         """What the first line says of the run."""
-        events, problem = parse_line(line, LineReader(strict=False))
+        reader = LineReader(strict=False)
+        events, problem = parse_line(line, reader)
         first = events[0] if events else None
         if not isinstance(first, ev.RunStarted):
             text = f"is not the start of a run in format {ev.FORMAT}"
@@ -142,6 +152,10 @@ class _Checker:
             self._add(1, "foreign", f"is in format {first.format}; this version of conductor reads format {ev.FORMAT}")
         else:
             self.run = first.run
+            self.old = reader.format in OLD_FORMATS and read_hash(line.data) is None
+            if self.old:
+                text = f"is in format {reader.format}, whose lines have no hashes: nothing tells whether it was changed"
+                self._add(1, "old", text)
 
     def _add_record(self, record: _Record) -> None:
         hashed = record.hashed
@@ -213,7 +227,10 @@ def repair_trace(path: Path, check: TraceCheck) -> Path | None:
             hint=f"conductor trace rm {check.run} deletes it",
         )
     content, link = list[bytes](), START
-    for record in _repaired_records(path, check.faults):
+    if "old" in kinds:
+        lines = HashedLines()
+        content = [*map(lines.add, read_events(path)), lines.flush()]
+    for record in () if "old" in kinds else _repaired_records(path, check.faults):
         line, link = add_hash(record, link)
         content += [line, b"\n"]
     names = (path.with_name(f"{path.name}{ASIDE}{number}") for number in count(1))

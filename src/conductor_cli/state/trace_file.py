@@ -341,8 +341,10 @@ def _read_first(name: str, line: RawLine, reader: LineReader) -> tuple[list[ev.E
     event = events[0]
     if isinstance(event, ev.RunStarted) and event.format == ev.FORMAT:
         return events, problem
-    found = f"; it is in format {event.format}" if isinstance(event, ev.RunStarted) else ""
-    raise UsageError(f"{name} does not begin with the start of a run in format {ev.FORMAT}{found}", hint=_HINT)
+    if isinstance(event, ev.RunStarted) and event.format > ev.FORMAT:
+        message = f"{name} was written by a newer conductor: format {event.format}, and this one reads {ev.FORMAT}"
+        raise UsageError(message, hint="install the newer version: pip install --upgrade conductor-llm")
+    raise UsageError(f"{name} does not begin with the start of a run", hint=_HINT)
 
 
 class _Damage:

@@ -17,7 +17,7 @@ from conductor_cli.core.redact import Secrets
 from conductor_cli.core.serialization import LARGEST, DecodeError
 from conductor_cli.core.terminal_text import escape_json
 from conductor_cli.state.interfaces import MAX_WAIT
-from conductor_cli.state.old_lines import NamedTexts, read_cuts
+from conductor_cli.state.old_lines import OLD_FORMATS, NamedTexts, read_cuts, upgrade_event
 
 PIECES: Final = "pieces"
 """The kind of a line with several pieces, and its field that has them."""
@@ -100,6 +100,8 @@ class LineReader:
     def __init__(self, *, pieces: bool = True, strict: bool = True) -> None:
         self._pieces = pieces
         self._texts: NamedTexts | None = NamedTexts(strict=strict)
+        self.format = ev.FORMAT
+        """The format of the lines, as the first one says; their events are those of the present format."""
 
     def read_line(self, line: str) -> list[ev.Event]:
         """Return the events of one line. Raises `DecodeError`, also for text that is not JSON."""
@@ -123,8 +125,10 @@ class LineReader:
                     raise DecodeError("its pieces are not complete")
                 streams = _read_firsts(found) if self._pieces else []
                 return [_read_piece(piece, streams) for piece in pieces] if self._pieces else []
-            if data.get("kind") == ev.RunStarted.kind and data.get("lines") == LINES["lines"]:
-                self._texts = None
+            if data.get("kind") == ev.RunStarted.kind:
+                self._texts = None if data.get("lines") == LINES["lines"] else self._texts
+                self.format = data.get("format", ev.FORMAT)
+            data = upgrade_event(data) if self.format in OLD_FORMATS else data
             data = data if self._texts is None else self._texts.resolve(data)
         event = ev.from_json(data)
         return [] if not self._pieces and isinstance(ev.innermost_event(event), _DELTAS) else [event]
