@@ -1,7 +1,7 @@
 # Every target works from a fresh clone: it installs what it needs first.
 .DEFAULT_GOAL := help
 .PHONY: help setup train-setup demo test check lint types contracts docs docs-check bench bench-conductor \
-  rehearsal rewards faults clients screens audit sbom lock clean
+  rehearsal rewards faults clients screens audit sbom wheels lock clean
 PYTHON ?= python3
 BIN := .venv/bin
 LOCK := uv pip compile pyproject.toml --universal --generate-hashes --no-annotate --python-version 3.11 \
@@ -75,8 +75,11 @@ audit: setup ## look for known vulnerabilities in the lock files (ARGS=--require
 sbom: setup ## write the bill of materials, dist/sbom.cdx.json
 	@$(BIN)/python -m scripts.supply.sbom
 
+wheels: setup ## build conductor's wheel and one of llama.cpp for all CPUs into dist/ (20 minutes on 2 cores)
+	@$(BIN)/python scripts/wheels.py
+
 lock: ## resolve the lock files (needs uv; ARGS=--upgrade for newer versions)
-	$(LOCK) --extra eval --extra inspect --extra otel --extra parquet --extra postgres --extra serve --extra tools --group dev --group bench $(ARGS) --output-file requirements.lock
+	$(LOCK) --extra eval --extra inspect --extra local --extra otel --extra parquet --extra postgres --extra serve --extra tools --group dev --group bench $(ARGS) --output-file requirements.lock
 	$(LOCK) --extra train --constraint requirements.lock $(ARGS) $(CUDA:%=--no-emit-package %) --output-file requirements-train.lock
 
 clean: ## remove .venv and the caches of the tools

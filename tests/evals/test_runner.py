@@ -298,11 +298,11 @@ def test_a_case_is_run_several_times_with_other_seeds(tmp_path: Path) -> None:
 
 def test_spec_and_cases_read_back_equal(tmp_path: Path) -> None:
     by = conductor()
-    made, systems = make_evaluation(tmp_path / "deep" / "e", by, cases(3), seed=4, version="0.1.0", time="now")
+    made, systems = make_evaluation(tmp_path / "deep" / "e", by, cases(3), seed=4, version="1.0.0", time="now")
     again = Evaluation(tmp_path / "deep" / "e")
     assert again.cases() == cases(3)
     assert again.spec == made.spec
-    assert again.spec == spec(systems, cases(3), by, seed=4, version="0.1.0", time="now")
+    assert again.spec == spec(systems, cases(3), by, seed=4, version="1.0.0", time="now")
     modes = [path.stat().st_mode & 0o077 for path in (tmp_path / "deep" / "e").rglob("*")]
     assert modes == [0] * len(modes)
 

@@ -14,6 +14,7 @@ import sys
 import threading
 from collections import deque
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
@@ -27,11 +28,19 @@ RANGE: Final = f"llama-cpp-python>={'.'.join(map(str, OLDEST))},<{'.'.join(map(s
 """The same, as pip takes it."""
 
 _INSTALL: Final = f"install it: python -m pip install --force-reinstall '{RANGE}'"
-INSTALL_BUILT: Final = (
-    "python -m pip install --prefer-binary --extra-index-url https://abetlen.github.io/llama-cpp-python/whl/cpu "
-    f"'{RANGE}'"
-)
-"""The command that installs it without a compiler."""
+
+
+def _install_built() -> str:
+    index = f"https://abetlen.github.io/llama-cpp-python/whl/{'metal' if sys.platform == 'darwin' else 'cpu'}"
+    if Path(sys.prefix, "uv-receipt.toml").exists():
+        return f'uv tool install "conductor-llm[local]" --index {index}'
+    if Path(sys.prefix, "pipx_metadata.json").exists():
+        return f'pipx inject conductor-llm "{RANGE}" --pip-args="--prefer-binary --extra-index-url {index}"'
+    return f'{sys.executable} -m pip install --prefer-binary --extra-index-url {index} "{RANGE}"'
+
+
+INSTALL_BUILT: Final = _install_built()
+"""The command that adds it to this installation without a compiler."""
 
 _ERROR: Final = 4
 _CONTINUED: Final = 5  # llama.cpp's levels of a line in the log: an error; more of the line before
@@ -143,8 +152,20 @@ def _import() -> tuple[Any, Any]:
         raise ModelError("file", f"llama.cpp cannot be used: {problem}", hint=_INSTALL)
     callback = llama_cpp.llama_log_callback(_log)
     llama_cpp.llama_log_set(callback, None)
+    _load_backends()
     llama_cpp.llama_backend_init()
     return llama_cpp, callback
+
+
+def _load_backends() -> None:
+    """Load the code for this CPU where it is a library of its own, as in a build for all CPUs; ggml picks the best.
+
+    llama-cpp-python loads none, and ggml by itself would look beside Python and in the current directory.
+    """
+    from llama_cpp import _ggml
+
+    if not _ggml.libggml.ggml_backend_reg_count():
+        _ggml.libggml.ggml_backend_load_all_from_path(os.fsencode(_ggml.libggml_base_path))
 
 
 def _log(level: int, text: bytes, _: object) -> None:
