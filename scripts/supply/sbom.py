@@ -23,7 +23,7 @@ from scripts.setup import requirements
 from scripts.supply.pins import ROOT
 
 NAME: Final = "conductor-llm"
-EXTRAS: Final = ("eval", "serve", "tools")
+EXTRAS: Final = ("local", "eval", "serve", "tools")
 _REQUIREMENT: Final = re.compile(r"^([\w.-]+)\s*(?:\[([^\]]*)\])?(.*)$")
 _EXTRA: Final = re.compile(r"""extra\s*==\s*['"]([\w.-]+)['"]""")
 
