@@ -22,8 +22,8 @@ import json
 import os
 from array import array
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack, aclosing, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import compress, pairwise
@@ -552,15 +552,16 @@ def sort_answers(source: Path, answers: Path) -> None:
 
 async def run_batch(
     batch: Batch,
-    ask: Callable[[BatchItem], Awaitable[Asked]],
+    ask: Callable[[BatchItem], Awaitable[Asked]] | None = None,
     *,
+    elsewhere: AsyncGenerator[Asked, None] | None = None,
     parallel: int,
     budget: Budget,
     tell: Callable[[BatchProgress], None],
 ) -> Failure | None:
     """Ask what is left, at most `parallel` at once; returns why the batch stopped early, None where it did not.
 
-    It stops when the `budget` is used up, at a failure that says nothing about the question, as of a key, and where
+    Without `ask`, the runs are made `elsewhere`, which counts them in the `budget`. It stops when the `budget` is used up, at a failure that says nothing about the question, as of a key, and where
     nobody was reachable many times in a row. What was asked then is asked again when the batch goes on. `tell` is
     called after each question. Raises `UsageError` where nothing can be written any more.
     """
@@ -569,7 +570,6 @@ async def run_batch(
 
     def finish(asked: Asked) -> None:
         nonlocal stopped, unreachable
-        budget.finish(asked.cost)
         failure = asked.failure
         unreachable = unreachable + 1 if failure is not None and failure.kind == "unreachable" else 0
         says_nothing = failure is not None and (failure.kind in STOPPING or failure.reason in DAY_LIMITS)
@@ -580,13 +580,24 @@ async def run_batch(
             tell(batch.progress)
 
     async def work() -> None:
+        assert ask is not None
         # A budget that has no room beside the others has it for the last of them.
         while stopped is None and budget.start():
             item = next(batch.items, None)
             if item is None:
                 budget.finish(None)
                 return
-            finish(await ask(item))
+            asked = await ask(item)
+            budget.finish(asked.cost)
+            finish(asked)
+
+    async def take() -> None:
+        assert elsewhere is not None
+        async with aclosing(elsewhere):
+            async for asked in elsewhere:
+                finish(asked)
+                if stopped is not None:
+                    return
 
     async def sync() -> None:
         while True:
@@ -597,8 +608,8 @@ async def run_batch(
     syncing = asyncio.create_task(sync())
     try:
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(parallel):
-                tasks.create_task(work())
+            for _ in range(parallel if ask is not None else 1):
+                tasks.create_task(work() if ask is not None else take())
     except* ConductorError as group:
         raise group.exceptions[0] from None
     finally:

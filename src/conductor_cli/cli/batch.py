@@ -8,10 +8,11 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -29,12 +30,13 @@ from conductor_cli.app.batch import (
     sort_answers,
 )
 from conductor_cli.app.driver import begin_run, perform
+from conductor_cli.app.ray_jobs import ask_over_nodes, check_node, models_of, ray_cluster
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_error, print_notice
 from conductor_cli.cli.progress import ProgressDisplay, show_progress
 from conductor_cli.cli.session import Session
 from conductor_cli.cli.terminal_input import confirm_cost, on_signal
-from conductor_cli.core.errors import EXIT_CODES, Failure, PolicyError, UsageError
+from conductor_cli.core.errors import EXIT_CODES, ConfigError, Failure, PolicyError, UsageError
 from conductor_cli.core.formatting import format_count, format_money
 from conductor_cli.core.trace import Trace
 from conductor_cli.evals.cost import Budget, has_no_cost, unpriced_models
@@ -55,6 +57,7 @@ def batch_command(
         Path, typer.Option("--out", "-o", metavar="FILE", help="Where the answers go, as JSON Lines; it is continued.")
     ],
     parallel: opt.ParallelRuns = 64,
+    ray: opt.RayCluster = None,
     order: Annotated[
         Literal["done", "input"],
         typer.Option("--order", help="Order of the answers at the end: as they came, or as in the input."),
@@ -78,7 +81,7 @@ def batch_command(
             hint = "a batch reads both again when it goes on; for one question: conductor ask"
             raise UsageError(f"{option} {path} is not a file", hint=hint)
     request = _Request(
-        questions=questions, out=out, parallel=parallel, max_cost=opt.parse_cost(max_cost), yes=yes
+        questions=questions, out=out, parallel=parallel, ray=ray, max_cost=opt.parse_cost(max_cost), yes=yes
     )  # fmt: skip
     try:
         with open_batch(questions, out, session.settings.paths.state / "batches") as batch:
@@ -100,6 +103,7 @@ class _Request:
     questions: Path
     out: Path
     parallel: int
+    ray: str | None
     max_cost: Decimal | None
     yes: bool
 
@@ -116,7 +120,8 @@ async def _run(session: Session, batch: Batch, request: _Request) -> int:
             if not _is_agreed(session, conductor, progress, request):
                 print_notice("nothing was asked")
                 return 0
-            stopped = await _ask_all(session, batch, conductor, budget, request.parallel)
+            with nullcontext() if request.ray is None else ray_cluster(request.ray) as node:
+                stopped = await _ask_all(session, batch, conductor, budget, request.parallel, node)
             if stopped is None and batch.progress.done < progress.total:  # no run had room in the budget
                 message = f"the limit of the batch is reached: {format_money(budget.spent)} spent"
                 stopped = Failure(kind="limit", message=message, hint="raise --max-cost to go on")
@@ -153,21 +158,9 @@ def _is_agreed(session: Session, conductor: Conductor, progress: BatchProgress, 
 
 
 async def _ask_all(
-    session: Session, batch: Batch, conductor: Conductor, budget: Budget, parallel: int
+    session: Session, batch: Batch, conductor: Conductor, budget: Budget, parallel: int, node: str | None
 ) -> Failure | None:
-    """Ask what is left, and show how far it is; returns why it stopped early."""
-
-    async def ask(item: BatchItem) -> Asked:
-        job = session.job(item.question())
-        try:
-            run = begin_run(job, conductor)
-        except UsageError as error:  # too large, or of another kind than the workers read
-            return asked_of(item, Trace(error=error.failure), stores=False)
-        async with aclosing(perform(run, job)) as events:
-            async for _ in events:
-                pass
-        return asked_of(item, run.trace, stores=session.stores_traces)
-
+    """Ask what is left, and show how far it is; returns why it stopped early. `node` is that of Ray, None without."""
     task = asyncio.current_task()
     assert task is not None
     # SIGTERM cancels the tasks as Ctrl-C does, and what is answered stays.
@@ -176,11 +169,51 @@ async def _ask_all(
         on_signal(signal.SIGTERM, task.cancel),
     ):
         show = _Rate(display, batch.progress)
+        ask = partial(_ask, session, conductor) if node is None else None
+        elsewhere = None if node is None else _ask_nodes(session, batch, conductor, budget, parallel, node)
         try:
-            return await run_batch(batch, ask, parallel=parallel, budget=budget, tell=show)
+            return await run_batch(batch, ask, elsewhere=elsewhere, parallel=parallel, budget=budget, tell=show)
         except asyncio.CancelledError:
             print_notice(_stopped_line(batch.progress))
             raise
+
+
+async def _ask(session: Session, conductor: Conductor, item: BatchItem) -> Asked:
+    """Run a question to its end."""
+    job = session.job(item.question())
+    try:
+        run = begin_run(job, conductor)
+    except UsageError as error:  # too large, or of another kind than the workers read
+        return asked_of(item, Trace(error=error.failure), stores=False)
+    async with aclosing(perform(run, job)) as events:
+        async for _ in events:
+            pass
+    return asked_of(item, run.trace, stores=session.stores_traces)
+
+
+async def _ask_nodes(
+    session: Session, batch: Batch, conductor: Conductor, budget: Budget, parallel: int, node: str
+) -> AsyncGenerator[Asked, None]:
+    """Ask what is left on the nodes of Ray. Each must have the same models and policy as this machine."""
+    opener = partial(_open_on_node, session.common, session.options, node, models_of(conductor))
+    async with aclosing(ask_over_nodes(batch.items, opener, parallel=parallel, budget=budget)) as results:
+        async for item, result in results:
+            lost = isinstance(result, Failure)
+            yield asked_of(item, Trace(error=result), stores=False) if lost else result
+
+
+@asynccontextmanager
+async def _open_on_node(
+    common: opt.GlobalOptions, options: opt.RunOptions, first: str, models: str
+) -> AsyncIterator[Callable[[BatchItem], Awaitable[Asked]]]:
+    """Open a conductor on a node of Ray, by the settings and keys of that node."""
+    session = Session(common, options)
+    check_node(session.settings, first)
+    async with session.opened(only=options.worker_names) as opened:
+        if models_of(opened) != models:
+            hint = "give each node the same config.toml"
+            raise ConfigError("it has other workers, another planner or another policy", hint=hint)
+        yield partial(_ask, session, share_models(opened, {}))
 
 
 def _stopped_line(progress: BatchProgress) -> str:

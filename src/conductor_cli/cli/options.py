@@ -44,7 +44,7 @@ HEADINGS: Final[dict[str, list[str]]] = {
         "Input": "template param file system schema name continue continue-from resume cases base n",
         "Workers": "workers pool tools allow-tools allow deny local-only rehearsal",
         "Plan": "conductor mode max-steps recursion approve flow",
-        "Limits": "max-cost max-tokens max-calls max-time minutes parallel",
+        "Limits": "max-cost max-tokens max-calls max-time minutes parallel ray",
         "Output": "format progress check no-trace json out",
         "Advanced": "seed adapter set",
     }.items()
@@ -114,6 +114,12 @@ FormatOption = Annotated[
 ProgressOption = Annotated[Progress | None, typer.Option("--progress", help="Progress display on stderr.")]
 YesToCost = Annotated[bool, typer.Option("--yes", "-y", help="Start without asking, even if it may cost money.")]
 ParallelRuns = Annotated[int, typer.Option("--parallel", metavar="N", min=1, max=256, help="Number of parallel runs.")]
+RayCluster = Annotated[
+    str | None,
+    typer.Option(
+        "--ray", metavar="auto|ADDRESS", help="Run on the nodes of a Ray cluster; --parallel is that of each node."
+    ),
+]
 Env = Annotated[
     list[str] | None, typer.Option("--env", metavar="NAME", help="A variable that a program gets; may be repeated.")
 ]

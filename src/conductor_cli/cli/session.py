@@ -53,7 +53,7 @@ class Session:
         if problem := stdout_problem():
             raise problem
         flags = options.settings() if flags is None else flags
-        self.options = options
+        self.common, self.options = common, options
         settings = load_settings(os.environ, {**flags, "output.color": common.color}, common.config)
         self.settings = replace(settings, rehearsal=options.rehearsal)
         if flags.get(SETTING):

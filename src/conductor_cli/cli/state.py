@@ -28,14 +28,14 @@ def state_command(
     context: typer.Context,
     action: Annotated[Action, typer.Argument(metavar="check|migrate|export|import|release", help="What to do.")],
     what: Annotated[
-        str | None, typer.Argument(metavar="[DIR|HOLD]", help="Where files go or come from; which hold to release.")
+        str | None, typer.Argument(metavar="[DIR|URL|HOLD]", help="Where files go or come from; which hold to release.")
     ] = None,
     json: opt.Json = False,
 ) -> None:
     """Look after the database that the setting state names.
 
     check says what it has and what is wrong. migrate brings its tables to the version of this program. export DIR
-    writes all of it as files. import reads files, without DIR those of this user. Both go on where they were stopped.
+    writes all of it as files; where DIR or a URL ends in .parquet, it has a file for the traces of each day. import reads files, without DIR those of this user. Both go on where they were stopped.
     release HOLD lets an expired hold of a call count nothing any more.
     """
     settings = opt.stored_settings(context)
@@ -100,7 +100,7 @@ def _check(state: SharedState, *, json: bool) -> None:
 
 
 def _move(settings: Settings, state: SharedState, action: Action, what: str | None, *, json: bool) -> None:
-    from conductor_cli.state.postgres.upkeep import FILE_ERRORS, export_files, import_files
+    from conductor_cli.state.postgres.upkeep import FILE_ERRORS, export_days, export_files, import_files
 
     place = Path(what) if what is not None else settings.paths.state
     if action == "import" and not place.is_dir():
@@ -112,7 +112,12 @@ def _move(settings: Settings, state: SharedState, action: Action, what: str | No
             print_notice(f"{number:,} {kind}")
 
     try:
-        moved = import_files(files, state, tell) if action == "import" else export_files(state, files, tell)
+        if action == "import":
+            moved = import_files(files, state, tell)
+        elif str(what).endswith(".parquet"):
+            moved = export_days(state, str(what), tell)
+        else:
+            moved = export_files(state, files, tell)
     except FILE_ERRORS as error:
         message = f"{place}: {describe_system_error(error)}"
         raise ConfigError(message, hint="the same command goes on where it was stopped") from None

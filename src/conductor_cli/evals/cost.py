@@ -178,7 +178,7 @@ class Budget:
     ) -> None:
         self.limit = limit
         self.spent = spent
-        self._per_run = expected
+        self.per_run = expected
         self._running = 0
 
     @property
@@ -187,7 +187,7 @@ class Budget:
 
     def start(self) -> bool:
         """Whether one more run may start; if so, it counts as running."""
-        fits = self.limit is None or self.spent + (self._running + 1) * self._per_run <= self.limit
+        fits = self.limit is None or self.spent + (self._running + 1) * self.per_run <= self.limit
         allowed = not self.exhausted and (fits or not self._running)
         self._running += allowed
         return allowed
@@ -195,5 +195,9 @@ class Budget:
     def finish(self, cost: Decimal | None) -> None:
         """A run has ended that cost so much, or an unknown amount."""
         self._running -= 1
+        self.add(cost)
+
+    def add(self, cost: Decimal | None) -> None:
+        """Count a run that was started elsewhere."""
         self.spent += cost or Decimal(0)
-        self._per_run = max(self._per_run, cost or Decimal(0))
+        self.per_run = max(self.per_run, cost or Decimal(0))

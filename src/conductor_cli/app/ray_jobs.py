@@ -1,0 +1,185 @@
+"""Work over the nodes of a Ray cluster: rows go out as jobs of Ray Data, and what becomes of each comes back.
+
+On each node an actor opens what it needs, by the settings and keys of that node, and takes several rows at once. The
+results are written by the process that has the job, so the nodes share no files. A row of a node that died is asked
+again by Ray; one that ends its process again and again is given up, and costs no other row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import pickle
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
+from dataclasses import replace
+from itertools import islice
+from typing import Any, Final
+
+from conductor_cli.config import Settings
+from conductor_cli.core.errors import ConductorError, ConfigError, Failure, PolicyError, UsageError
+from conductor_cli.core.pool import DayLimits
+from conductor_cli.core.serialization import dump
+from conductor_cli.evals.cost import Budget
+from conductor_cli.run import Conductor
+
+ROUND: Final = 50_000
+"""Rows of one job. The memory of this process is bounded by it."""
+BLOCKS_AT_ONCE: Final = 8
+"""Blocks of rows that a node has at once. Each costs some milliseconds, so a block has several rows."""
+RETRIES: Final = 2
+"""How often Ray asks the rows of a dead process again."""
+
+Ask = Callable[[Any], Awaitable[Any]]
+Opener = Callable[[], AbstractAsyncContextManager[Ask]]
+"""Opens on a node what rows are asked of. It is sent to the nodes, so it must not hold a key."""
+
+
+@contextmanager
+def ray_cluster(address: str) -> Iterator[str]:
+    """Connect to a cluster, for `auto` to that of this machine, which is started if need be. Yields the node's id.
+
+    Raises `ConfigError` where Ray is not installed or nobody answers.
+    """
+    if address.startswith("ray://"):
+        hint = "run the command on a node of the cluster: --ray auto"
+        raise UsageError("Ray's client mode cannot be used for a job of Ray Data", hint=hint)
+    # Before Ray is imported: it writes to the terminal, and where it starts a cluster it would report its use.
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+        import ray.data
+    except ImportError:
+        raise ConfigError("--ray needs Ray, which is not installed", hint="pip install 'conductor-llm[ray]'") from None
+    try:
+        where = None if address == "auto" else address
+        ray.init(where, include_dashboard=None if where else False, log_to_driver=False, logging_level=logging.CRITICAL)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        said = str(error).partition("\n")[0]
+        hint = "ray status shows a cluster; ray start --head starts one"
+        raise ConfigError(f"no Ray cluster answers at {address}: {said:.200}", hint=hint) from None
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
+    data = ray.data.DataContext.get_current()
+    data.enable_progress_bars, data.max_errored_blocks = False, -1
+    try:
+        yield ray.get_runtime_context().get_node_id()
+    finally:
+        ray.shutdown()
+
+
+def check_node(settings: Settings, first: str) -> None:
+    """Raise `PolicyError` on a node that cannot know what others spend, where a limit of the day is set.
+
+    `first` is the node of the process that has the job, whose files have the spending of its own machine.
+    """
+    import ray
+
+    if (
+        settings.day_limits != DayLimits()
+        and not settings.paths.database
+        and ray.get_runtime_context().get_node_id() != first
+    ):
+        hint = "name a PostgreSQL database in the setting state of each node: docs/scale.md"
+        raise PolicyError("a limit of the day cannot hold for several nodes whose state is in files", hint=hint)
+
+
+def models_of(conductor: Conductor) -> str:
+    """Return what must be equal on all nodes, as a hash: who may be asked, which models these are, and the limits."""
+    workers = [(each.name, each.kind, each.model_name, str(each.options.get("base_url"))) for each in conductor.pool]
+    same = dump((workers, conductor.name, conductor.mode, conductor.limits, conductor.pool_policy.policy))
+    return hashlib.sha256(json.dumps(same, sort_keys=True, default=str).encode()).hexdigest()
+
+
+async def ask_over_nodes(
+    rows: Iterable[Any], opener: Opener, *, parallel: int, budget: Budget
+) -> AsyncGenerator[tuple[Any, Any], None]:
+    """Ask every row, at most `parallel` at once on each node; yields each with its result, in any order.
+
+    The result is a `Failure` where there is no other. Rows for which the `budget` has no room are left out.
+    """
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    rows, again = iter(rows), list[Any]()
+    while asked := again or list(islice(rows, ROUND)):
+        size = 1 if again else max(1, parallel // BLOCKS_AT_ONCE)
+        nodes = sum(node["Alive"] and node["Resources"].get("CPU", 0) >= 1 for node in ray.nodes())
+        shared = None
+        if budget.limit is not None:
+            here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+            shared = ray.remote(Budget).options(num_cpus=0, scheduling_strategy=here).remote(
+                budget.limit, spent=budget.spent, expected=budget.per_run
+            )  # fmt: skip
+        items = [{"number": number, "row": pickle.dumps(row)} for number, row in enumerate(asked)]
+        results = iter(
+            ray.data.from_items(items, override_num_blocks=-(-len(items) // size))
+            .map_batches(
+                _Node, fn_constructor_args=(opener, shared), batch_size=None, num_cpus=1,
+                ray_remote_args_fn=lambda: {"max_task_retries": RETRIES, "scheduling_strategy": "SPREAD"},
+                compute=ray.data.ActorPoolStrategy(
+                    size=max(1, nodes), max_concurrent_calls_per_actor=max(1, parallel // size)
+                ),
+            )
+            .iter_batches(batch_size=None, prefetch_batches=0)
+        )  # fmt: skip
+        del items
+        left, no_room = dict(enumerate(asked)), False
+        while (batch := await asyncio.to_thread(next, results, None)) is not None:
+            for number, data in zip(batch["number"], batch["result"], strict=True):
+                result = pickle.loads(data)  # noqa: S301 - of a node, which Ray lets run code here anyway
+                no_room = no_room or result is None
+                # Ray may ask the rows of a lost block again whose result has come before.
+                if result is not None and int(number) in left:
+                    budget.add(None if isinstance(result, Failure) else result.cost)
+                    yield left.pop(int(number)), result
+        again = list(left.values())
+        if len(again) == len(asked):
+            if no_room:
+                return
+            for row in again:
+                yield (
+                    row,
+                    Failure(kind="worker", message="each process that asked it was killed", hint="ray logs says why"),
+                )
+            again = []
+
+
+class _Node:
+    """The actor of a node: it opens what is asked with the first row, and closes it at the end."""
+
+    def __init__(self, opener: Opener, budget: Any) -> None:  # noqa: ANN401 - an actor of Ray
+        self._opener, self._budget = opener, budget
+        self._ask: Ask | None = None
+        self._opening, self._open = asyncio.Lock(), AsyncExitStack()
+
+    async def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        self._loop = asyncio.get_running_loop()
+        results = await asyncio.gather(*(self._result(pickle.loads(row)) for row in batch["row"]))  # noqa: S301
+        return {"number": batch["number"], "result": [pickle.dumps(result) for result in results]}
+
+    async def _result(self, row: Any) -> Any:  # noqa: ANN401 - what the job is about
+        """What became of a row; None where the budget has no room for it. Raises nothing: others are in its block."""
+        cost = None
+        if self._budget is not None and not await self._budget.start.remote():
+            return None
+        try:
+            async with self._opening:
+                self._ask = self._ask or await self._open.enter_async_context(self._opener())
+            result = await self._ask(row)
+            cost = result.cost
+        except ConductorError as error:
+            return replace(error.failure, message=f"on a node of Ray: {error.message}")
+        except Exception as error:  # noqa: BLE001 - a fault of one row
+            return Failure(kind="internal", message=f"on a node of Ray: {type(error).__name__}: {error}"[:500])
+        finally:
+            if self._budget is not None:
+                await self._budget.finish.remote(cost)
+        return result
+
+    def __del__(self) -> None:  # Ray's way to say that no row will come
+        if self._ask is not None:
+            asyncio.run_coroutine_threadsafe(self._open.aclose(), self._loop).result(30)
