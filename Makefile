@@ -46,8 +46,8 @@ bench: setup ## run the benchmarks; writes benchmarks/results.md
 bench-conductor: setup ## benchmark a local planner, 15 minutes (MODEL=FILE.gguf); writes results-conductor.md
 	@$(BIN)/python benchmarks/bench_conductor.py $(MODEL)
 
-train-setup: setup ## install torch, transformers, trl and peft (a CPU build of torch where pip finds one)
-	@$(BIN)/python -c 'import torch, trl, peft' 2>/dev/null || { \
+train-setup: setup ## install torch, transformers, trl, peft and Ray (a CPU build of torch where pip finds one)
+	@$(BIN)/python -c 'import torch, trl, peft, ray' 2>/dev/null || { \
 	  $(BIN)/python -m pip install --quiet torch==2.13.0 && \
 	  $(BIN)/python -m pip install --quiet --no-deps --require-hashes -r requirements-train.lock; }
 
@@ -80,7 +80,7 @@ wheels: setup ## build conductor's wheel and one of llama.cpp for all CPUs into 
 
 lock: ## resolve the lock files (needs uv; ARGS=--upgrade for newer versions)
 	$(LOCK) --extra eval --extra inspect --extra local --extra otel --extra parquet --extra postgres --extra serve --extra tools --group dev --group bench $(ARGS) --output-file requirements.lock
-	$(LOCK) --extra train --constraint requirements.lock $(ARGS) $(CUDA:%=--no-emit-package %) --output-file requirements-train.lock
+	$(LOCK) --extra train --extra ray --constraint requirements.lock $(ARGS) $(CUDA:%=--no-emit-package %) --output-file requirements-train.lock
 
 clean: ## remove .venv and the caches of the tools
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis tests/aimock/node_modules dist build

@@ -35,12 +35,23 @@ class Cluster:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
 
-    def control(self, *arguments: str) -> None:
+    def control(self, *arguments: str, under: tuple[str, ...] = ()) -> None:
         data = str(self.directory / "data")
         subprocess.run(
-            [program("pg_ctl"), "--pgdata", data, "--wait", "--silent", "--log", f"{data}.log", *arguments],
+            [*under, program("pg_ctl"), "--pgdata", data, "--wait", "--silent", "--log", f"{data}.log", *arguments],
             check=True, user=self.user, cwd=self.directory, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         )  # fmt: skip
+
+    @contextmanager
+    def full_disk(self) -> Iterator[None]:
+        """Let no file grow beyond 2 MB, as on a full disk. The server is started again for it, and after it."""
+        self.control("stop", "--mode", "fast")
+        self.control("start", under=("bash", "-c", 'ulimit -S -f 2048; exec "$@"', "limited"))
+        try:
+            yield
+        finally:
+            self.control("stop", "--mode", "fast")
+            self.control("start")
 
     def url(self, database: str = "postgres", password: str = PASSWORD) -> str:
         return f"postgresql://conductor:{password.replace(' ', '%20')}@127.0.0.1:{self.port}/{database}"
@@ -65,7 +76,11 @@ def cluster() -> Iterator[Cluster]:
         secret = server.directory / "password"
         secret.write_text(PASSWORD)
         secret.chmod(0o644)
-        server.control("init", "-o", f"--username=conductor --auth=scram-sha-256 --pwfile={secret} --no-sync -E UTF8")
+        server.control(
+            "init",
+            "-o",
+            f"--username=conductor --auth=scram-sha-256 --pwfile={secret} --no-sync -E UTF8 --wal-segsize=1",
+        )
         with (server.directory / "data" / "postgresql.auto.conf").open("a") as file:
             file.write(f"port={server.port}\nlisten_addresses='127.0.0.1'\nunix_socket_directories=''\nfsync=off\n")
         server.control("start")

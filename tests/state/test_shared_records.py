@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterator
 
@@ -90,6 +91,27 @@ def test_what_an_outage_kept_from_a_trace_is_written_after_it(
     other = SharedTraces(two)
     assert list(other.events(RUN)) == happened
     assert [row.state for row in other.newest()[0]] == ["finished"]
+
+
+def test_what_a_full_disk_kept_from_a_trace_is_written_when_it_has_room(
+    databases: tuple[Database, Database], postgres: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said what is full; what was stored before is whole."""
+    monkeypatch.setattr(module, "AWAY_SECONDS", 0.0)
+    one, two = databases
+    happened = events(RUN, "How many pears?", answer=random.Random(1).randbytes(2 << 20).hex())
+    before, after = SharedTraces(two).open("20261101-100000-00000b"), SharedTraces(one)
+    before.write(events("20261101-100000-00000b", "?")[0])
+    before.close()
+    with postgres.full_disk():
+        writer = after.open(RUN)
+        for event in happened:
+            writer.write(event)
+        assert writer.problem == "the disk of the database of the state is full"
+        assert len(list(after.events("20261101-100000-00000b"))) == 1
+        writer.close()
+    writer.try_again()
+    assert list(after.events(RUN)) == happened
 
 
 def test_a_circuit_that_one_replica_has_opened_is_open_for_all(

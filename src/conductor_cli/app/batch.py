@@ -561,9 +561,10 @@ async def run_batch(
 ) -> Failure | None:
     """Ask what is left, at most `parallel` at once; returns why the batch stopped early, None where it did not.
 
-    Without `ask`, the runs are made `elsewhere`, which counts them in the `budget`. It stops when the `budget` is used up, at a failure that says nothing about the question, as of a key, and where
-    nobody was reachable many times in a row. What was asked then is asked again when the batch goes on. `tell` is
-    called after each question. Raises `UsageError` where nothing can be written any more.
+    Without `ask`, the runs are made `elsewhere`, which counts them in the `budget`. The batch stops when that is used
+    up, at a failure that says nothing about the question, as of a key, and where nobody was reachable many times in a
+    row. What was asked then is asked again when the batch goes on. `tell` is called after each question. Raises
+    `UsageError` where nothing can be written any more.
     """
     stopped: Failure | None = None
     unreachable = 0

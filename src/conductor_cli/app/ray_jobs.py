@@ -168,7 +168,8 @@ class _Node:
             return None
         try:
             async with self._opening:
-                self._ask = self._ask or await self._open.enter_async_context(self._opener())
+                if self._ask is None:
+                    self._ask = await self._open.enter_async_context(self._opener())
             result = await self._ask(row)
             cost = result.cost
         except ConductorError as error:

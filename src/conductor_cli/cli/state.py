@@ -35,8 +35,9 @@ def state_command(
     """Look after the database that the setting state names.
 
     check says what it has and what is wrong. migrate brings its tables to the version of this program. export DIR
-    writes all of it as files; where DIR or a URL ends in .parquet, it has a file for the traces of each day. import reads files, without DIR those of this user. Both go on where they were stopped.
-    release HOLD lets an expired hold of a call count nothing any more.
+    writes all of it as files; where DIR or a URL ends in .parquet, the traces of each day that is over as a file.
+    import reads files, without DIR those of this user. All go on where they were stopped. release HOLD lets an expired
+    hold of a call count nothing any more.
     """
     settings = opt.stored_settings(context)
     state = open_state(settings.paths)

@@ -175,7 +175,9 @@ def export_days(source: SharedState, place: str, tell: Tell) -> Moved:
     try:
         files, root = fs.FileSystem.from_uri(place if "://" in place else str(Path(place).absolute()))
     except pa.ArrowException as error:
-        raise ConfigError(f"{place}: {str(error).splitlines()[0]:.200}", hint="for example s3://bucket/traces.parquet") from None
+        raise ConfigError(
+            f"{place}: {str(error).splitlines()[0]:.200}", hint="for example s3://bucket/traces.parquet"
+        ) from None
     columns = pa.schema([("run", pa.string()), ("number", pa.int64()), ("line", pa.binary())])
     moved = Moved()
     files.create_dir(root)
@@ -192,7 +194,9 @@ def export_days(source: SharedState, place: str, tell: Tell) -> Moved:
         if files.get_file_info(path).is_file and parquet.read_schema(path, filesystem=files).metadata == has:
             continue
         # A file that is being written has another name, so the day is there whole or not at all.
-        with parquet.ParquetWriter(f"{path}.part", columns.with_metadata(has), filesystem=files, compression="zstd") as out:
+        with parquet.ParquetWriter(
+            f"{path}.part", columns.with_metadata(has), filesystem=files, compression="zstd"
+        ) as out:
             for run in runs:
                 lines = source.traces.lines_of(run).splitlines(keepends=True)
                 numbers = range(1, len(lines) + 1)

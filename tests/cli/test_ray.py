@@ -1,0 +1,33 @@
+"""`conductor batch --ray`: the questions are asked by an actor of Ray Data, and the files are those of any batch."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.cli.stage import Stage
+from tests.cli.test_batch import numbers, one, read
+
+pytest.importorskip("ray", reason="ray is not installed: make train-setup")
+__all__ = ["one"]
+
+
+@pytest.mark.timeout(600)
+def test_a_batch_on_ray_asks_each_question_once_and_goes_on_without_it(one: Stage, tmp_path: Path) -> None:
+    """One that fails costs only itself; the same command, here without Ray, asks nothing again."""
+    # Ray imports jsonschema in each of its processes, which takes seconds where this library is there too.
+    (tmp_path / "rfc3987_syntax.py").write_text("raise ImportError\n")
+    path = f"{tmp_path}{os.pathsep}{one.environ()['PYTHONPATH']}"
+    questions, out = numbers(tmp_path / "q.jsonl", 40), tmp_path / "a.jsonl"
+    words = ("batch", questions, "-o", out, "--yes", "--no-trace")
+    with one.start(*words, "--ray", "auto", env={"PYTHONPATH": path}) as process:
+        _, err = process.communicate(timeout=500)
+    assert process.returncode == 7, err.decode()
+    assert Counter(line["id"] for line in read(out)) == Counter({f"q{n}": 1 for n in range(40) if n != 13})
+    assert [line["id"] for line in read(tmp_path / "a.failed.jsonl")] == ["q13"]
+    asked = len(one.asked("alpha"))
+    assert one.inside(*words).code == 7
+    assert len(one.asked("alpha")) == asked
