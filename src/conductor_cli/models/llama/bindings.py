@@ -162,10 +162,12 @@ def _load_backends() -> None:
 
     llama-cpp-python loads none, and ggml by itself would look beside Python and in the current directory.
     """
-    from llama_cpp import _ggml
+    from llama_cpp import _ggml, llama_cpp
 
-    if not _ggml.libggml.ggml_backend_reg_count():
-        _ggml.libggml.ggml_backend_load_all_from_path(os.fsencode(_ggml.libggml_base_path))
+    # A wheel has copies for links, so what llama.cpp is linked with may be another copy than the one of `_ggml`.
+    ggml = llama_cpp._lib if os.name == "posix" else _ggml.libggml  # noqa: SLF001 - it finds what it is linked with
+    if not ggml.ggml_backend_reg_count():
+        ggml.ggml_backend_load_all_from_path(os.fsencode(_ggml.libggml_base_path))
 
 
 def _log(level: int, text: bytes, _: object) -> None:
