@@ -3,8 +3,9 @@
     python -m scripts.scale.provider '{"fail_every": 100, "seconds": 0}'
 
 It prints its port. Of every `fail_every` questions it refuses one. An answer takes `seconds`, with a piece in each of
-them. `GET /counts` says how many calls of the worker there were, and how many of them were for a number that had been
-asked for before. With `steps`, plans have so many, and the calls of the planner count too, each known by what it asks.
+them. `GET /counts` says how many calls of the worker there were, how many of them were for a number that had been
+asked for before, and how many plans. With `steps`, plans have so many, and the calls of the planner count as calls too,
+each known by what it asks.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any, ClassVar, Final
 PLAN: Final = "alpha | - | Answer it."
 _LENGTH: Final = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 _NUMBER: Final = re.compile(rb"number (\d+)")
+_STREAMS: Final = re.compile(rb'"stream": ?true')
 _PLANNER: Final = re.compile(rb'"model": ?"planner"')
 _HEAD: Final = b"HTTP/1.1 %s\r\ncontent-type: %s\r\ntransfer-encoding: chunked\r\n\r\n"
 _FRAME: Final = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
@@ -34,7 +36,12 @@ def _piece(text: str, finish: str | None = None) -> bytes:
 
 
 _USAGE: Final = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
+_WHOLE: Final = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "usage": _USAGE}
 _END: Final = _piece("", "stop") + _frame(usage=_USAGE) + b"data: [DONE]\n\n"
+
+
+def _choice(text: str) -> dict[str, Any]:
+    return {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
 
 
 def _chunk(data: bytes) -> bytes:
@@ -47,6 +54,7 @@ class Provider(asyncio.Protocol):
     fail_every = 0
     seconds = 0
     steps = 0
+    planned = 0
     asked: ClassVar[Counter[bytes]] = Counter()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -69,11 +77,14 @@ class Provider(asyncio.Protocol):
     def _answer(self, head: bytes, body: bytes) -> None:
         if head.startswith(b"GET /counts"):
             calls = sum(self.asked.values())
-            self._send_json({"calls": calls, "repeated": calls - len(+self.asked)})
+            calls, asked = sum(self.asked.values()), len(self.asked)
+            self._send_json({"calls": calls, "repeated": calls - asked, "planned": Provider.planned})
         elif head.startswith(b"GET"):
             self._send_json({"object": "list", "data": [{"id": "alpha"}, {"id": "planner"}]})
         elif _PLANNER.search(body):
-            self.asked[sha256(body).digest()] += bool(self.steps)
+            Provider.planned += 1
+            if self.steps:
+                self.asked[sha256(body).digest()] += 1
             later = (f"alpha | {step} | Do part {step + 1}." for step in range(1, self.steps))
             self._stream("\n".join([PLAN, *later]))
         else:
@@ -82,6 +93,8 @@ class Provider(asyncio.Protocol):
             self.asked[sha256(body).digest() if self.steps else number] += 1
             if self.fail_every and int(number) % self.fail_every == self.fail_every - 1:
                 self._send_json({"error": {"message": "not this number", "type": "invalid_request_error"}}, b"400 No")
+            elif not _STREAMS.search(body):
+                self._send_json(_WHOLE | {"choices": [_choice(number.decode())]})
             elif self.seconds:
                 asyncio.get_running_loop().create_task(self._stream_slowly(number.decode()))
             else:

@@ -12,18 +12,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
+from urllib.request import urlopen
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 CONDUCTOR: Final = (sys.executable, "-m", "conductor_cli")
 
 
 class Figure(NamedTuple):
-    """What was measured, beside its bound; `holds` is None where it has none."""
+    """What was measured, beside its bound; `holds` is None where it has none, `timed` where the bound is of a time."""
 
     what: str
     measured: str
     bound: str = ""
     holds: bool | None = None
+    timed: bool = False
 
 
 class Spent(NamedTuple):
@@ -70,6 +72,11 @@ class Place:
         self.running.append(process)
         return process
 
+    def counts(self) -> dict[str, int]:
+        """What the provider has counted."""
+        with urlopen(f"http://127.0.0.1:{self.port}/counts") as answer:
+            return dict(json.load(answer))
+
     def is_running(self, process: subprocess.Popen[bytes]) -> bool:
         """Whether a process has not ended. What it took can still be asked for."""
         return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
@@ -97,6 +104,7 @@ def place(**provider: int) -> Iterator[Place]:
                 if process.poll() is None:
                     process.kill()
                     process.wait()
+            server.stdout.close()
 
 
 def percentile(values: Sequence[float], part: float) -> float:

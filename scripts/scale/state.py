@@ -2,97 +2,127 @@
 
 from __future__ import annotations
 
-import shutil
-import socket
+import asyncio
+import json
+import select
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Final
+from contextlib import ExitStack
+from decimal import Decimal
+from typing import Any, Final
 
 import psycopg
 
-from scripts.scale.stage import Figure
-from tests.state.cluster import PASSWORD, Cluster, cluster
-from tests.state.test_shared_spend import CALLS
+from conductor_cli.core.errors import LimitReached, StateUnavailable
+from conductor_cli.core.ledger import Ledger
+from conductor_cli.core.pool import DayLimits, Limits
+from conductor_cli.core.usage import Price, Usage
+from conductor_cli.state.postgres.database import Database
+from conductor_cli.state.postgres.spending import SharedSpend
+from scripts.scale.stage import ROOT, Figure, percentile
+from tests.state.cluster import Cluster, bouncer, cluster
 
 PROCESSES: Final = 8
+CALLS: Final = 25
+"""Calls of each process, all in flight at once."""
+
 ADMITTED: Final = 100
 LIMIT: Final = 10**9  # billionths of a dollar
-
-BOUNCER: Final = """\
-[databases]
-* = host=127.0.0.1 port={port} user=conductor password='{password}'
-[pgbouncer]
-listen_addr = 127.0.0.1
-listen_port = {own}
-auth_type = any
-pool_mode = transaction
-default_pool_size = 10
-max_client_conn = 400
-unix_socket_dir =
-ignore_startup_parameters = extra_float_digits
-"""
+CENT: Final = Usage(tokens_out=1, calls=1, cost=Decimal("0.01"))
 
 
 def run(*, rounds: int) -> Iterator[Figure]:
     """Have a new database in each round, which one of the processes makes tables in."""
-    with cluster() as postgres:
-        yield from _rounds("directly", postgres, postgres.port, rounds)
-        with _bouncer(postgres) as port:
-            yield from _rounds("through PgBouncer", postgres, port, rounds)
-
-
-def _rounds(how: str, postgres: Cluster, port: int, rounds: int) -> Iterator[Figure]:
-    wrong, failed, highest, connections = list[int](), 0, 0, 0
-    for _ in range(rounds):
-        url = postgres.new_database()
-        through = url.replace(f":{postgres.port}/", f":{port}/")
+    with cluster() as postgres, ExitStack() as stack:
+        words = [sys.executable, "-m", "scripts.scale.state"]
         processes = [
-            subprocess.Popen([sys.executable, "-c", CALLS, through], stdout=subprocess.PIPE, text=True)
+            stack.enter_context(
+                subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+            )
             for _ in range(PROCESSES)
         ]
+        yield from _rounds("directly", postgres, postgres.port, rounds, processes)
+        with bouncer(postgres) as port:
+            yield from _rounds("through PgBouncer", postgres, port, (rounds + 1) // 2, processes)
+
+
+def _rounds(
+    how: str, postgres: Cluster, port: int, rounds: int, processes: list[subprocess.Popen[str]]
+) -> Iterator[Figure]:
+    wrong, failed, migrated, highest, connections, holds = 0, list[str](), 0, 0, 0, list[float]()
+    for _ in range(rounds):
+        url = postgres.new_database()
         with psycopg.connect(url, autocommit=True) as connection:
-            while any(process.poll() is None for process in processes):
+            while _connections(connection) > 1 and port == postgres.port:  # the last ones of the round before
+                time.sleep(0.05)
+            for process in processes:
+                assert process.stdin is not None
+                print(url.replace(f":{postgres.port}/", f":{port}/"), file=process.stdin, flush=True)
+            done = list[dict[str, Any]]()
+            while len(done) < PROCESSES:
+                for process in processes[len(done) :]:
+                    assert process.stdout is not None
+                    if not select.select([process.stdout], [], [], 0)[0]:
+                        break
+                    if not (line := process.stdout.readline()):
+                        raise RuntimeError("a process has ended")
+                    done.append(json.loads(line))
                 if connection.execute("SELECT to_regclass('conductor_totals')").fetchone() != (None,):
                     row = connection.execute("SELECT sum(cost + held_cost) FROM conductor_totals").fetchone()
                     highest = max(highest, int((row and row[0]) or 0))
-                row = connection.execute(
-                    "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
-                ).fetchone()
-                connections = max(connections, int(row[0]) if row else 0)
+                connections = max(connections, _connections(connection))
                 time.sleep(0.01)
-        admitted = sum(int(process.communicate()[0] or 0) for process in processes)
-        failed += sum(process.returncode != 0 for process in processes)
-        wrong += [admitted] if admitted != ADMITTED else []
-    right = f"{rounds - len(wrong)} of {rounds} rounds"
-    yield Figure(f"{how}: exactly {ADMITTED} calls admitted", right, "all", not wrong)
-    yield Figure(f"{how}: processes that failed", str(failed), "0", failed == 0)
+        wrong += sum(each["admitted"] for each in done) != ADMITTED
+        migrated += sum(each["migrated"] for each in done) == 1
+        failed += [each["failed"] for each in done if each["failed"]]
+        holds += [each["held"] for each in done]
+    yield Figure(f"{how}: exactly {ADMITTED} of 200 calls admitted", f"{rounds - wrong} of {rounds} rounds", "all",
+                 not wrong)  # fmt: skip
+    yield Figure(f"{how}: rounds in which one migrated", f"{migrated} of {rounds}", "all", migrated == rounds)
+    yield Figure(f"{how}: failures", f"{len(failed)} {failed[0] if failed else ''}", "0", not failed)
     yield Figure(
         f"{how}: the most that was spent and held at once", f"${highest / LIMIT:.2f}", "<= $1.00", highest <= LIMIT
     )
     yield Figure(f"{how}: connections to PostgreSQL at once", str(connections), "< 100", connections < 100)
+    yield Figure(f"{how}: a hold, of 200 at once, at the median", f"{1000 * percentile(holds, 0.5):.0f} ms")
 
 
-@contextmanager
-def _bouncer(postgres: Cluster) -> Iterator[int]:
-    """PgBouncer in transaction mode, in front of a server; gives its port."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        own = free.getsockname()[1]
-    file = postgres.directory / "pgbouncer.ini"
-    file.write_text(BOUNCER.format(port=postgres.port, own=own, password=PASSWORD))
-    program = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin")
-    if program is None:
-        raise FileNotFoundError("pgbouncer is not installed")
-    process = subprocess.Popen([program, "-q", file], user=postgres.user, cwd=postgres.directory)
-    try:
-        for _ in range(100):
-            with socket.socket() as tried:
-                if tried.connect_ex(("127.0.0.1", own)) == 0:
-                    break
-            time.sleep(0.05)
-        yield own
-    finally:
-        process.terminate()
-        process.wait()
+def _connections(connection: psycopg.Connection[Any]) -> int:
+    row = connection.execute("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'").fetchone()
+    return int(row[0]) if row else 0
+
+
+async def _take_all(url: str) -> dict[str, Any]:
+    """Make the calls of one process; returns how many were admitted, and what went wrong."""
+    database, price = Database(url), Price(input=Decimal(0), output=Decimal(10_000))
+    spend, held, failed = SharedSpend(database, DayLimits(cost=Decimal(1))), list[float](), list[str]()
+
+    async def call() -> bool:
+        ledger, began = Ledger(Limits()), time.monotonic()
+        try:
+            room = await spend.reserve(lambda today: ledger.reserve(0, 1, price, today=today), ledger.release)
+        except StateUnavailable as error:
+            failed.append(error.message)
+            return False
+        except LimitReached:
+            return False
+        assert room is not None
+        held.append(time.monotonic() - began)
+        await asyncio.sleep(0)
+        spend.settle(room, CENT)
+        return True
+
+    migrated = await asyncio.to_thread(database.migrate) == 0
+    admitted = sum(await asyncio.gather(*(call() for _ in range(CALLS))))
+    await asyncio.to_thread(database._threads.shutdown)  # noqa: SLF001 - else one of its threads opens another connection
+    spend.close()
+    database.close()
+    middle = percentile(held, 0.5) if held else 0.0
+    return {"admitted": admitted, "migrated": migrated, "failed": "; ".join(failed), "held": middle}
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        print(json.dumps(asyncio.run(_take_all(line.strip()))), flush=True)

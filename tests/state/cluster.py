@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,3 +89,33 @@ def cluster() -> Iterator[Cluster]:
             yield server
         finally:
             server.control("stop", "--mode", "immediate")
+
+
+@contextmanager
+def bouncer(server: Cluster, sessions: int = 10) -> Iterator[int]:
+    """PgBouncer in transaction mode, which gives each transaction one of so many sessions; gives its port."""
+    program = shutil.which("pgbouncer", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
+    if program is None:
+        pytest.skip("pgbouncer is not installed")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = int(free.getsockname()[1])
+    file = server.directory / f"bouncer-{port}.ini"  # in a place that the user of the server may read
+    file.write_text(
+        f"[databases]\n* = host=127.0.0.1 port={server.port} user=conductor password='{PASSWORD}'\n[pgbouncer]\n"
+        f"listen_addr=127.0.0.1\nlisten_port={port}\nauth_type=any\npool_mode=transaction\n"
+        f"default_pool_size={sessions}\nmax_client_conn=500\nunix_socket_dir=\nlogfile=/dev/null\n"
+    )
+    process = subprocess.Popen(
+        [program, "-q", str(file)], user=server.user, cwd=server.directory, stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        for _ in range(100):
+            with socket.socket() as tried:
+                if tried.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.05)
+        yield port
+    finally:
+        process.terminate()
+        process.wait()

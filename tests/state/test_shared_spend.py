@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -30,29 +27,6 @@ CENT = Usage(tokens_in=1, tokens_out=1, calls=1, cost=Decimal("0.01"))
 LONG_AGO = date(2020, 1, 1)
 Open = Callable[[str], Database]
 ANN = Worker(name="ann", kind="openai", model="m", price=Price(input=Decimal(0), output=Decimal(10_000)))
-CALLS = """
-import asyncio
-import sys
-from decimal import Decimal
-from conductor_cli.core.errors import LimitReached
-from conductor_cli.core.ledger import Ledger
-from conductor_cli.core.pool import DayLimits, Limits, Worker
-from conductor_cli.core.usage import Price, Usage
-from conductor_cli.state.postgres.database import Database
-from conductor_cli.state.postgres.spending import SharedSpend
-price = Price(input=Decimal(0), output=Decimal(10_000))
-spend, admitted = SharedSpend(Database(sys.argv[1]), DayLimits(cost=Decimal(1))), 0
-for _ in range(25):
-    ledger = Ledger(Limits())
-    try:
-        room = asyncio.run(spend.reserve(lambda today: ledger.reserve(0, 1, price, today=today), ledger.release))
-    except LimitReached:
-        continue
-    admitted += 1
-    spend.settle(room, Usage(tokens_out=1, calls=1, cost=Decimal("0.01")))
-spend.close()
-print(admitted)
-"""
 
 
 @pytest.fixture
@@ -89,17 +63,6 @@ def reserve(spend: SharedSpend, answer: int = 1) -> Reservation:
 def row_of(found: Database, sql: str) -> tuple[object, ...] | None:
     with found.transaction() as connection:
         return connection.execute(sql.encode()).fetchone()
-
-
-def test_eight_processes_admit_exactly_what_the_limit_allows(postgres: Cluster, opened: Open) -> None:
-    """Each bills a cent a call; of 200 calls, a dollar allows 100, on tables that nobody had made before."""
-    url = postgres.new_database()
-    processes = [
-        subprocess.Popen([sys.executable, "-c", CALLS, url], stdout=subprocess.PIPE, text=True) for _ in range(8)
-    ]
-    assert sum(int(process.communicate()[0]) for process in processes) == 100
-    (row,) = read_shared_spent(opened(url), LONG_AGO)
-    assert (row.usage.cost, row.usage.calls, row.open) == (Decimal(1), 100, 0)
 
 
 def test_a_call_takes_all_of_its_limits_or_none(database: Database) -> None:
@@ -172,12 +135,6 @@ def test_without_the_database_no_call_is_made_and_what_ended_is_recorded_later(
     assert (spend.find_problem(), late.find_problem()) == ("", "")
     spend.settle(reserve(spend), CENT)
     assert spend.today().cost == Decimal("0.02")
-
-
-def test_where_eight_start_at_once_one_migrates(postgres: Cluster, opened: Open) -> None:
-    url = postgres.new_database()
-    with ThreadPoolExecutor(8) as threads:
-        assert sorted(threads.map(lambda _: opened(url).migrate(), range(8))) == [0] + [len(migrations())] * 7
 
 
 def test_a_migration_that_fails_leaves_nothing_behind(

@@ -423,20 +423,16 @@ class DailySpend:
         if len(self._begun) > BUSY_CALLS and time.monotonic() - self._written < 0.1:
             return
         try:
-            self._record_ended()
+            with self._transaction():
+                pass  # which records it
         except (OSError, sqlite3.Error) as error:
             self._problem = f"what was spent is not recorded: {self.directory}: {describe_system_error(error)}"
-
-    def _record_ended(self) -> None:
-        """Record the calls that have ended, as every transaction does. Raises `OSError` and `sqlite3.Error`."""
-        with self._transaction():
-            pass
 
     def close(self) -> None:
         """Record what could not be recorded before, if that is possible now, and let go of the file."""
         if self._unrecorded:
-            with suppress(OSError, sqlite3.Error):
-                self._record_ended()
+            with suppress(OSError, sqlite3.Error), self._transaction():
+                pass
         if self._database is not None:
             self._database.close()
             self._database = None

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CONNECT_SECONDS: Final = 2
-"""How long a new connection may take. The least that libpq allows."""
+CONNECT_SECONDS: Final = 4
+"""How long a new connection may take: a server that is busy needs seconds, and one that is gone says so at once."""
 
 SILENT_SECONDS: Final = 10
 """How long a database may say nothing, and how long somebody may wait for one of the connections."""

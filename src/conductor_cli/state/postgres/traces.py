@@ -56,7 +56,7 @@ _COLUMNS: Final = StoredRun._fields[3:]
 
 _ORDER: Final = "r.day DESC, left(r.run, 15) DESC, r.written DESC"
 _BEFORE: Final = (
-    "(r.day, left(r.run, 15), r.written) <"
+    "r.day <= %s AND (r.day, left(r.run, 15), r.written) <"
     " (SELECT day, left(run, 15), written FROM conductor_runs WHERE day = %s AND run = %s)"
 )
 _STATE: Final = "CASE WHEN l.until > clock_timestamp() THEN 'running' ELSE r.state END"
@@ -148,7 +148,7 @@ class SharedTraces(StoredTraces):
                 [f"{SEPARATOR}{query.worker}{SEPARATOR}"] * bool(query.worker),
             ),
             ("r.day >= %s AND r.run >= %s", [day_of(query.since), query.since] if query.since else []),
-            (_BEFORE, [day_of(query.before), query.before] if query.before else []),
+            (_BEFORE, [*[day_of(query.before)] * 2, query.before] if query.before else []),
             ("r.origin = ANY(%s)", [list(query.origins)] * bool(query.origins)),
             *(("r.words LIKE %s", [_pattern(term)]) for term in query.terms),
         ]
