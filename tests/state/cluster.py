@@ -103,7 +103,7 @@ def bouncer(server: Cluster, sessions: int = 10) -> Iterator[int]:
     file.write_text(
         f"[databases]\n* = host=127.0.0.1 port={server.port} user=conductor password='{PASSWORD}'\n[pgbouncer]\n"
         f"listen_addr=127.0.0.1\nlisten_port={port}\nauth_type=any\npool_mode=transaction\n"
-        f"default_pool_size={sessions}\nmax_client_conn=500\nunix_socket_dir=\nlogfile=/dev/null\n"
+        f"default_pool_size={sessions}\nmax_client_conn=500\nserver_idle_timeout=1\nunix_socket_dir=\nlogfile=/dev/null\n"
     )
     process = subprocess.Popen(
         [program, "-q", str(file)], user=server.user, cwd=server.directory, stdin=subprocess.DEVNULL,
