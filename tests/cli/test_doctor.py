@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from base64 import b64encode
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from conductor_cli.app import doctor
 from conductor_cli.config import load_settings
 from conductor_cli.models.hardware import Gpu
+from conductor_cli.models.llama import bindings
 from tests.cli.stage import PLANNER, Stage, refuses
 
 
@@ -107,6 +109,16 @@ def test_a_gpu_that_is_not_used_is_a_warning(
     assert (check.state, check.code) == (state, 0)
     assert "NVIDIA A100" in check.text
     assert check.hint.startswith("CMAKE_ARGS") is not offload
+
+
+def test_a_missing_llama_cpp_is_a_warning(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A planner at a provider and workers elsewhere need none; what does need it fails in a check of its own."""
+    monkeypatch.setattr(bindings, "_LOADED", [])
+    monkeypatch.setitem(sys.modules, "llama_cpp", None)
+    monkeypatch.setattr(doctor, "is_installed", lambda: False)
+    [check] = doctor.llama_build(load_settings(stage.environ()))
+    assert (check.state, check.text, check.code) == ("warning", "llama.cpp is not installed", 0)
+    assert "models on this machine need it: " in check.hint
 
 
 # The report

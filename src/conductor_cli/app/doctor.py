@@ -56,7 +56,7 @@ from conductor_cli.models.command.programs import PROGRAMS, describe_program
 from conductor_cli.models.hardware import find_gpus, read_memory
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.llama import read_model_info
-from conductor_cli.models.llama.bindings import can_use_gpu, load_bindings
+from conductor_cli.models.llama.bindings import can_use_gpu, is_installed, load_bindings
 from conductor_cli.models.llama.gguf import check_model_file
 from conductor_cli.models.presets import PRESETS, missing_key_hint
 from conductor_cli.models.router import SUFFIX, RouterFile, check_encoder, read_planner
@@ -83,11 +83,17 @@ def versions(settings: Settings) -> Iterator[CheckResult]:
 
 
 def llama_build(settings: Settings) -> Iterator[CheckResult]:
-    """The installed llama.cpp: its version, and whether it uses the GPU of this machine."""
+    """The installed llama.cpp: its version, and whether it uses the GPU of this machine.
+
+    Where it is missing, that is a warning: whatever needs it has a check of its own.
+    """
     try:
         lib = load_bindings()
     except ModelError as error:
-        raise ConductorUnusable(error.message, hint=error.hint) from None
+        if is_installed():
+            raise ConductorUnusable(error.message, hint=error.hint) from None
+        yield CheckResult(name="llama.cpp", state="warning", text=error.message, hint=error.hint)
+        return
     found, name = f"llama-cpp-python {lib.__version__}", "llama.cpp"
     gpus = find_gpus(settings.environ)
     named = ", ".join(gpu.name for gpu in gpus)
