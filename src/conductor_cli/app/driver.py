@@ -112,7 +112,7 @@ def begin_run(job: Job, conductor: Conductor) -> Run:
         conductor = replace(conductor, limits=replace(conductor.limits, recursion=0))
     conductor = replace(
         conductor, notices=(*conductor.notices, *job.notices), origin=job.origin or conductor.origin, room=job.room,
-        streams_answer=job.streams, leased=job.id if job.leased else "",
+        streams_answer=job.streams, stored=job.store is not None, leased=job.id if job.leased else "",
     )  # fmt: skip
     return start_run(
         conductor, job.question, plan=job.plan, resume=job.resume, plan_only=job.plan_only, approve=job.approves,

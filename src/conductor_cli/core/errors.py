@@ -179,8 +179,8 @@ class StateUnavailable(LimitReached):
 class TakenOver(StateUnavailable):
     """Another process goes on with a run, because this one seemed to be gone."""
 
-    def __init__(self) -> None:
-        super().__init__("another process goes on with this run; read it again", reason="taken_over")
+    def __init__(self, message: str = "another process goes on with the run; read it again", *, hint: str = "") -> None:
+        super().__init__(message, hint=hint, reason="taken_over")
 
 
 class PlanError(ConductorError):

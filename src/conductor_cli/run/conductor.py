@@ -104,6 +104,7 @@ class Conductor:
       nobody.
     - `room` is set while whoever reads the run keeps up: a worker's answer waits for it; None if nobody has to wait.
     - `attachments` has the bytes of images and documents. `origin` is who asks, as the trace says it.
+    - `stored`: whoever reads the run stores its start, and nothing is called before that.
     - `leased` is the run that this process must still have when it makes a call; empty where nobody else can have it.
     """
 
@@ -136,6 +137,7 @@ class Conductor:
     attachments: AttachmentStore | None = None
     origin: str = ""
     room: asyncio.Event | None = None
+    stored: bool = False
     leased: str = ""
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], datetime] = lambda: datetime.now(UTC)

@@ -220,10 +220,13 @@ class Run:
             self.state.restart_clock()
             if self.trace.ended:  # a nested run, whose step is to end
                 return
+            self.state.all_read.clear()
             if not self.state.goes_on:
                 self._announce_start()
             # The reader takes the start before anything is called: it may have to store it first, and fail.
-            await self.state.all_read.wait()
+            await asyncio.sleep(0)
+            if self.state.config.stored and not self.state.goes_on:
+                await self.state.all_read.wait()
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 # Planning is a task like a step, because steps start while the plan is still being written.

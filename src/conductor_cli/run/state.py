@@ -97,9 +97,8 @@ class RunContext:
     unread: deque[ev.Event | None] = field(init=False, default_factory=deque)
     """Events that wait to be read; None marks the end. Unbounded, so that a slow reader cannot hold up a worker."""
     reader: asyncio.Future[None] | None = field(init=False, default=None)  # What the reader waits for
-    all_read: asyncio.Event = field(
-        init=False, default_factory=asyncio.Event
-    )  # Set once the reader has waited for more
+    all_read: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    """Set while the reader waits for more, until the start is announced."""
     schedule: Schedule = field(init=False)
     wake: Callable[[], None] = field(init=False, default=lambda: None)
     """Starts every step that may start now, and notices when the run is over."""
