@@ -56,6 +56,10 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
         "the same with PostgreSQL", "batch run", {"questions": 5_000, "kills": 2, "postgres": True},
         {"questions": 200_000, "kills": 20, "postgres": True},
     ),
+    "ray": Campaign(
+        "a batch on two nodes of Ray, one of which is killed", "ray_nodes run", {"questions": 2_000},
+        {"questions": 100_000},
+    ),
 }  # fmt: skip
 
 
