@@ -85,7 +85,7 @@ def versions(settings: Settings) -> Iterator[CheckResult]:
 def llama_build(settings: Settings) -> Iterator[CheckResult]:
     """The installed llama.cpp: its version, and whether it uses the GPU of this machine.
 
-    Where it is missing, that is a warning: whatever needs it has a check of its own.
+    A missing llama.cpp is only a warning, because a model that needs it fails in its own check.
     """
     try:
         lib = load_bindings()

@@ -104,7 +104,7 @@ class Conductor:
       nobody.
     - `room` is set while whoever reads the run keeps up: a worker's answer waits for it; None if nobody has to wait.
     - `attachments` has the bytes of images and documents. `origin` is who asks, as the trace says it.
-    - `stored`: whoever reads the run stores its start, and nothing is called before that.
+    - `stored`: the reader of the run stores its start, and no model is called before that.
     - `leased` is the run that this process must still have when it makes a call; empty where nobody else can have it.
     """
 
