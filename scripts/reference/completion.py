@@ -10,7 +10,6 @@ from conductor_cli.config.schema import SETTINGS_BY_NAME
 from conductor_cli.evals.suites import SUITES
 from conductor_cli.evals.systems import NAMES as SYSTEMS
 from conductor_cli.keys.key_store import PROVIDERS
-from conductor_cli.models.presets import shipped_pools
 from conductor_cli.models.worker_options import kinds
 from scripts.reference.commands import Command, Parameter
 
@@ -22,7 +21,6 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
     "keys set PROVIDER": PROVIDERS,
     "keys rm PROVIDER": PROVIDERS,
     "keys test PROVIDER": PROVIDERS,
-    "pools add NAME": tuple(shipped_pools()),
     "train --cases": ("basics", *SUITES),
     "workers add --kind": kinds(),
 }
@@ -30,12 +28,9 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
 
 NAMES: Final = {
     "RUN": "runs", "--continue-from": "runs", "--resume": "runs",
-    "--workers": "workers --enabled", "--worker": "workers --enabled",
-    "--allow": "workers --enabled", "--deny": "workers --enabled", "tools add --allow": "",
-    "trace list --worker": "workers", "workers show NAME": "workers", "workers test NAME": "workers",
-    "workers rm NAME": "workers --own", "pools add WORKER": "workers",
-    "--pool": "pools", "pools list NAME": "pools --known", "pools rm NAME": "pools --own",
-    "--tools": "tools", "--allow-tools": "tools", "tools test NAME": "tools", "tools rm NAME": "tools --own",
+    "--workers": "workers", "--worker": "workers", "--allow": "workers", "--deny": "workers", "tools add --allow": "",
+    "workers show NAME": "workers", "workers test NAME": "workers", "workers rm NAME": "workers", "--pool": "pools",
+    "--tools": "tools", "--allow-tools": "tools", "tools test NAME": "tools", "tools rm NAME": "tools",
     "--conductor": "models --planners", "model use NAME|FILE|URL|PROVIDER/MODEL": "models --planners",
     "model pull NAME|OWNER/REPO[:QUANT]": "models --known", "setup --model": "models --known",
     "model verify NAME|FILE": "models", "model rm NAME": "models", "--base": "models", "train --base": "",

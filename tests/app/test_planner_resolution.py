@@ -15,18 +15,11 @@ from tests.tiny_gguf import lora
 def test_an_adapter_for_a_model_that_is_not_a_file_is_refused(stage: Stage, tmp_path: Path, conductor: str) -> None:
     """The adapter is not silently ignored: no model is called, and the hint says what to do."""
     adapter = lora(tmp_path / "lora.gguf")
-    done = stage.inside("ask", "Why?", "--conductor", conductor, "--adapter", str(adapter))
+    done = stage.inside("ask", "Why?", "--conductor", conductor, env={"CONDUCTOR_LLM_CONDUCTOR_ADAPTER": str(adapter)})
     assert (done.code, stage.server.requests) == (3, [])
     assert f"the planner is {conductor}" in done.err
-    assert "leave --adapter out" in done.err
+    assert "conductor config set conductor.adapter default" in done.err
     explained(done)
-
-
-def test_an_adapter_from_the_settings_is_named_by_its_setting(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CONDUCTOR_LLM_CONDUCTOR_ADAPTER", str(lora(tmp_path / "lora.gguf")))
-    assert "conductor config set conductor.adapter default" in stage.inside("ask", "Why?").err
 
 
 @pytest.mark.parametrize(
@@ -38,7 +31,7 @@ def test_the_error_names_the_bad_adapter(stage: Stage, tiny: Path, tmp_path: Pat
     adapter = tmp_path / "lora.gguf"
     if damage != "gone":
         adapter.write_bytes(tiny.read_bytes() if damage == "model" else b"Dear sir or madam,\n")
-    done = stage.inside("ask", "Why?", "--conductor", str(tiny), "--adapter", str(adapter))
+    done = stage.inside("ask", "Why?", "--conductor", str(tiny), env={"CONDUCTOR_LLM_CONDUCTOR_ADAPTER": str(adapter)})
     assert done.code == 5
     explained(done)
     first = done.err.splitlines()[0]

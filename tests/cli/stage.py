@@ -151,6 +151,11 @@ class Stage:
         """A worker's table."""
         return f'[workers.{name}]\nkind = "openai-compatible"\nbase_url = "{self.url}"\nmodel = "{name}"\n{more}'
 
+    def pool(self, name: str, *workers: str) -> None:
+        """Add a pool to config.toml."""
+        with self.config.open("a") as file:
+            file.write(f"[pools.{name}]\nworkers = {[*workers]}\n")
+
     def start(
         self, *arguments: str | Path, env: dict[str, str] | None = None, under: Sequence[str] = (), **streams: Any
     ) -> subprocess.Popen[bytes]:

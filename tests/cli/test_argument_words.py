@@ -34,7 +34,7 @@ def files_of(stage: Stage) -> list[str]:
 def test_a_c_of_another_command_is_a_word(stage: Stage) -> None:
     stage.inside("ask", "hi")
     assert stage.inside("ask", "-c", "and", "now?").code == 0
-    assert stage.inside("workers", "add", "x", "--about", "-c").code == 2
+    assert stage.inside("workers", "add", "x", "--model", "-c").code == 2
 
 
 @pytest.mark.parametrize(

@@ -177,22 +177,6 @@ def test_an_attached_file_goes_with_each_question_until_it_is_removed(
     assert [turn.question for turn in chat.runs[-1].question.history] == ["Where is it?", "Sure?"]
 
 
-def test_save_never_overwrites_a_file(stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    target = tmp_path / "talk.md"
-
-    async def work(chat: ChatSession) -> None:
-        await enter(chat, f"/save {target}")
-        await chat.ask("Why?")
-        await enter(chat, f"/save {target}")
-        await enter(chat, f"/save {target}")
-
-    run_in_chat(work)
-    assert "## Question 1\n\nWhy?\n\n## Answer 1\n\nalpha answers" in target.read_text()
-    said = capsys.readouterr().err
-    assert "there is nothing to save yet" in said
-    assert "cannot be written: File exists" in said
-
-
 def test_a_new_conversation_knows_nothing_of_the_one_before(stage: Stage, tmp_path: Path) -> None:
     """/new forgets questions, answers, files and the name; the system text stays until `/system -`."""
     (tmp_path / "notes.txt").write_text("The key is under the mat.")
@@ -398,25 +382,10 @@ def test_plan_is_shown_without_running_and_redo_runs_it(stage: Stage, capsys: py
     assert "Check it and answer." in capsys.readouterr().out
 
 
-def test_edit_brings_back_the_last_question(stage: Stage) -> None:
-    stage.plan = ONE
-
-    async def work(chat: ChatSession) -> None:
-        await enter(chat, "/edit")
-        assert chat.draft == ""
-        await chat.ask("Why?")
-        await enter(chat, "/edit")
-        assert chat.draft == "Why?"
-        await enter(chat, "/edit How?")
-        assert chat.draft == "How?"
-
-    run_in_chat(work)
-
-
 # Keys
 
 
-def press_keys(keys: str, *, draft: str = "") -> str:
+def press_keys(keys: str) -> str:
     """The message that the prompt reads from these keys."""
 
     async def read() -> str:
@@ -424,7 +393,7 @@ def press_keys(keys: str, *, draft: str = "") -> str:
             prompt = ChatPrompt()
             prompt.connect(list, DummyCompleter(), None)
             keyboard.send_text(keys)
-            return await prompt.read(draft)
+            return await prompt.read()
 
     return asyncio.run(read())
 
@@ -459,7 +428,6 @@ def test_message_can_be_written_in_the_editor(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("EDITOR", str(editor))
     monkeypatch.delenv("VISUAL", raising=False)
     assert press_keys("Why?\x18\x05") == "Why? And how?"
-    assert press_keys("\x18\x05", draft="Why?") == "Why? And how?"
 
 
 # Completion

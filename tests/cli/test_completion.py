@@ -22,10 +22,10 @@ TABLE = json.loads(Path(PLACES[1], "words.json").read_text())
 FILES = [":files"]
 LINES = [
     ("tr|", ["try", "trace", "train"]),
-    ("-q --color always tr|", ["try", "trace", "train"]),
-    ("--color |", ["auto", "always", "never"]),
-    ("--color=al|", ["--color=always"]),
-    ("--color = al|", ["always"]),  # as bash has it
+    ("-q --config x tr|", ["try", "trace", "train"]),
+    ("ask --mode |", ["mini", "auto", "ultra"]),
+    ("ask --mode=au|", ["--mode=auto"]),
+    ("ask --mode = au|", ["auto"]),  # as bash has it
     ("--config trace mc|", ["mcp"]),
     ("--config=trace mc|", ["mcp"]),
     ("--quiet trace li|", ["list"]),
@@ -48,12 +48,12 @@ LINES = [
     ("eval reh|", ["rehearsal", ":files"]),
     ("eval --systems best-w|", ["best-worker"]),
     ("eval --workers mine,b|", ["mine,beta"]),
-    ("eval --workers=mine,|", ["--workers=mine,alpha", "--workers=mine,beta"]),
-    ("workers rm |", ["mine", "tired"]),
+    (
+        "eval --workers=mine,|",
+        ["--workers=mine,tired", "--workers=mine,alpha", "--workers=mine,beta", "--workers=mine,off"],
+    ),
+    ("workers rm |", ["mine", "tired", "alpha", "beta", "off"]),
     ("workers show t|", ["tired"]),
-    ("pools add published-|", ["published-full"]),
-    ("pools add mypool mi|", ["mine"]),
-    ("pools list |", ["small", "published", "published-full"]),
     ("tools test |", ["git"]),
     ("keys rm openai-|", ["openai-compatible"]),
     ("keys rm openai open|", []),
@@ -142,7 +142,7 @@ def test_nobody_completes_by_hand(stage: Stage) -> None:
 
 SHELL_LINES = [
     ("conductor trace li", {"list"}),
-    ("conductor --color=al", {"--color=always", "always"}),
+    ("conductor ask --mode=au", {"--mode=auto", "auto"}),
     ("conductor eval --workers=mine,b", {"--workers=mine,beta", "mine,beta"}),
     ("conductor model use --config notes", {"notes one.txt", "notes two.txt"}),
     ("conductor ask hello -f notes\\ t", {"notes two.txt"}),

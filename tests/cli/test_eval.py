@@ -190,7 +190,7 @@ def test_only_systems_that_plan_look_for_the_conductor_model(two_workers: Stage,
 @pytest.mark.parametrize("width", [40, 80])
 def test_the_table_fits_the_terminal(two_workers: Stage, cases: Path, width: int) -> None:
     two_workers.inside("eval", cases, "--systems", "alone,vote,moa", "--yes")
-    command = ("--color", "never", "--quiet", "eval", "--show", "last")
+    command = ("--quiet", "eval", "--show", "last")
     child = start_in_terminal(two_workers, *command, size=(width, 40))
     child.expect(pexpect.EOF)
     child.close()

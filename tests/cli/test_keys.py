@@ -192,11 +192,11 @@ def test_without_a_keyring_no_key_is_asked_for(stage: Stage, address: str) -> No
 
 @pytest.mark.parametrize("width", [30, 80])
 def test_an_error_on_a_terminal_is_broken_between_words(stage: Stage, width: int) -> None:
-    program = start_in_terminal(stage, "pools", "add", "small", size=(width, 24))
+    program = start_in_terminal(stage, "ask", "hi", "--pool", "small", size=(width, 24))
     lines = [line.rstrip() for line in program.read().splitlines()]
     program.close()
     assert all(len(line) <= width for line in lines)
-    piped = stage.inside("pools", "add", "small")
+    piped = stage.inside("ask", "hi", "--pool", "small")
     assert " ".join(piped.err.split()) in " ".join(line.strip() for line in lines)
     assert len(piped.err.splitlines()) == 2
 

@@ -34,7 +34,7 @@ def test_a_program_that_is_missing_or_wrong_is_not_added(stage: Stage) -> None:
         (("--kind", "command", "--", "no-such-program"), "the program no-such-program was not found"),
         (("--kind", "command"), "names no program"),
         (("--kind", "command", "--set", "network=true", "--", "cat"), "network is for a program in a sandbox"),
-        (("--kind", "command", "--env", "A=b", "--", "cat"), "not the name of a variable"),
+        (("--kind", "command", "--set", "env=A=b", "--", "cat"), "not the name of a variable"),
         (("--kind", "openai", "--", "cat"), "has no option 'args'"),
     ):
         stage.fails(2, "workers", "add", "p", *arguments, told=words)

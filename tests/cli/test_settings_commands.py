@@ -38,7 +38,9 @@ def test_the_models_of_a_server_are_listed(stage: Stage) -> None:
 def test_a_worker_is_added_listed_used_and_removed(stage: Stage) -> None:
     stage.configure(workers=())
     base = ["--kind", "openai-compatible", "--base-url", stage.url]
-    done = stage.inside("workers", "add", "gamma", *base, "--model", "gamma", "--about", "sums", "--set", "price=0.5,2")
+    done = stage.inside(
+        "workers", "add", "gamma", *base, "--model", "gamma", "--set", "about=sums", "--set", "price=0.5,2"
+    )
     assert (done.code, done.err) == (0, "")
     assert settings(stage)["workers"]["gamma"] == {
         "kind": "openai-compatible", "model": "gamma", "about": "sums", "base_url": stage.url,

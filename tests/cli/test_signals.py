@@ -51,7 +51,6 @@ def test_a_run_that_ctrl_c_ends_while_it_is_planned_is_cancelled(stage: Stage) -
     explained(done)
     assert "ask it again: conductor ask --resume 2" in done.err
     assert [entry["state"] for entry in stage.inside("trace", "list", "--json").json] == ["cancelled"]
-    assert len(stage.ok("trace", "list", "--state", "cancelled", "--json").json) == 1
     assert stage.ok("trace", "show", "--json").json["state"] == "cancelled"
     assert "(cancelled: interrupted)" in stage.ok("trace", "show").out
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import re
 import subprocess
 import sys
@@ -16,11 +17,13 @@ from typer.testing import CliRunner
 from conductor_cli.__main__ import main
 from conductor_cli.cli import entry, typer_classes
 from conductor_cli.cli.command_tree import COMMANDS, app
+from conductor_cli.cli.completion_offers import PLACES
 from conductor_cli.cli.options import HEADINGS, RunOptions, with_run_options
 from conductor_cli.cli.typer_classes import load_command
 from scripts.reference import commands as reference
 from tests.cli.stage import Stage
 
+TABLE = json.loads(Path(PLACES[1], "words.json").read_text())
 HEAVY = (
     "asyncio", "httpx", "rich", "litellm", "llama_cpp", "keyring", "huggingface_hub", "platformdirs", "tomllib", "mcp",
 )  # fmt: skip
@@ -97,7 +100,7 @@ def test_many_options_stand_under_headings(stage: Stage) -> None:
 
 
 def test_what_few_people_need_stands_apart(stage: Stage) -> None:
-    assert {"pools", "eval", "serve", "launch", "mcp", "train", "tune"} == COMMANDS["Advanced"].keys()
+    assert {"eval", "serve", "launch", "mcp", "train", "tune"} == COMMANDS["Advanced"].keys()
     shown = stage.inside("workers", "--help").out
     assert shown.index("Commands:") < shown.index("  test ") < shown.index("Advanced:") < shown.index("  calibrate ")
     assert "\nExamples:\n  # Add a model of Ollama\n  conductor workers add fast" in shown
@@ -177,90 +180,26 @@ def test_a_wrong_word_is_explained_in_our_words(stage: Stage, line: str, said: s
     assert "sk-abc" not in done.err
 
 
-GONE = {
-    "ask --model": "--conductor NAME is the model that plans; --workers A,B are those that answer",
-    "ask --keep-local": "did you mean --local-only?",
-    "plan --local": "did you mean --local-only?",
-    "run --offline": "did you mean --local-only?",
-    "ask --files-only": "it is a setting: conductor config set policy.files_only A,B",
-    "ask --output": "the answer goes to standard output: conductor ask … > FILE",
-    "ask --fetch": "it was dropped: --file takes an address, too",
-    "ask --no-tools": "--tools none",
-    **dict.fromkeys(
-        ("ask --api-key", "workers add --key"),
-        "a key is stored, and not given on a command line: conductor keys set PROVIDER",
-    ),
-    **dict.fromkeys(
-        ("eval --train", "eval --router", "eval --embeddings"),
-        "routers are no longer trained by eval; compare with --systems keyword,conductor-mini",
-    ),
-    "eval --html": "it was dropped; the figures: --json; the answers: evals/ in the state directory",
-    **dict.fromkeys(
-        ("workers test --features", "workers test --save"),
-        "it was dropped; say what a worker reads: conductor workers add NAME --set accepts=image,pdf",
-    ),
-    "workers calibrate --rehearsal": "the demo models are measured by: conductor eval rehearsal",
-    "workers calibrate --out": "it was dropped; the cards: cards.json in the data directory",
-    "cost --csv": "it was dropped; --json prints the same rows, and jq -r makes a table of them",
-    "ask --gpu-layers": "it is a setting: conductor config set conductor.gpu_layers auto|all|N",
-    "trace list --count": "-n N",
-    "train --full": "it was dropped: without --lora all weights are trained",
-    "workers calibrate --again": "it was dropped; to measure again: another --seed",
-    "workers add --key-env": "--set key_env=NAME",
-    "workers add --temperature": "--set temperature=T",
-    "workers add --cwd": "--set cwd=DIR",
-    "workers add --max-tokens": "--set max_tokens=N",
-    "workers add --reasoning-effort": "--set reasoning_effort=WORD",
-    "workers add --thinking-budget": "--set thinking_budget=N",
-    "tools add --seconds": "--set seconds=S",
-    "workers add --tag": "--set tags=A,B",
-    "workers add --network": "--set network=true",
-    "workers add --no-network": "--set network=false",
-    "workers add --price": "--set price=IN,OUT",
-    "workers add --no-sandbox": "--set sandbox=false",
-    "workers add --accepts": "--set accepts=A,B",
-    "workers add --unset": "--set SETTING=",
-    "tools add --only": "--set only=A,B",
-    "tools add --read-only": "--set read_only=A,B",
-    "tools add --trust": "--set trust=true",
-    "tools add --no-trust": "--set trust=false",
-    "tools add --local": "--set local=true",
-    "tools add --no-local": "--set local=false",
-    "train --group": "--set group=N",
-    "train --rate": "--set rate=R",
-    "train --plan-tokens": "--set max_plan_tokens=N",
-    "train --offer": "--set max_workers=N",
-    "train --cost-weight": "--max-cost USD",
-    "train --vllm": "--set vllm=true",
-    "config get": "conductor config show SECTION.KEY",
-    "trace prune": "conductor trace rm --older-than 30d --keep 100",
-    "config path": "conductor config show",
-    "model path": "conductor model list --json",
-    "model prepare": "nothing: model pull and the first question do it",
-    "pools show": "conductor pools list NAME",
-    "pools use": "conductor config set conductor.pool NAME",
-    "trace diff": "diff <(conductor trace show A) <(conductor trace show B)",
-    "trace path": "conductor trace show RUN --json | jq .trace",
-    "trace search": "conductor trace list TEXT",
-    "workers enable": "conductor workers add NAME",
-    "workers disable": "conductor config set policy.deny NAME",
-}
-"""Options of other tools, and options and commands of earlier releases: what each answers."""
+@pytest.mark.parametrize("option", entry._OPTIONS)
+def test_an_option_that_is_gone_names_what_to_use_instead(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """On each command that has what is to be used instead, and that needs nothing which this line lacks."""
+    needs, hint = entry._OPTIONS[option]
+    command = next(
+        words for words, about in TABLE.items()
+        if words not in ("", "*") and (not needs or needs in about["options"]) and option not in about["options"]
+        and not about["commands"]
+    )  # fmt: skip
+    assert entry.run_command_line([*command.split(), option, "x"]) == 2
+    said, told = capsys.readouterr().err.splitlines()[:2]
+    assert (said, told.strip()) == (f"conductor: there is no option {option}", hint)
 
 
-@pytest.mark.parametrize("line", GONE)
-def test_what_is_gone_names_what_to_use_instead(line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    word = line.rsplit(maxsplit=1)[-1]
-    assert entry.run_command_line([*line.split(), "x"]) == 2
-    said, hint = capsys.readouterr().err.splitlines()[:2]
-    assert said == f"conductor: there is no {f'option {word}' if word.startswith('--') else f'command {word!r}'}"
-    assert hint.strip().removeprefix("it was dropped; use instead: ") == GONE[line]
-
-
-def test_everything_that_is_gone_is_in_the_table() -> None:
-    words = {line.split()[-1] for line in GONE}
-    assert {*entry._OPTIONS} == {word for word in words if word.startswith("--")}
-    assert {*entry._DROPPED} == {line for line in GONE if "--" not in line}
+@pytest.mark.parametrize("command", entry._DROPPED)
+def test_a_command_that_is_gone_names_what_to_use_instead(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert entry.run_command_line([*command.split(), "x"]) == 2
+    said, told = capsys.readouterr().err.splitlines()[:2]
+    assert repr(command.rsplit(maxsplit=1)[-1]) in said
+    assert told.strip() == f"it was dropped; use instead: {entry._DROPPED[command]}"
 
 
 @pytest.mark.parametrize("line", ["--debug --quiet ask hi", "--debug ask hi --quiet", "ask --debug -q hi"])

@@ -91,11 +91,11 @@ def test_dumb_terminal_gets_plain_lines(stage: Stage) -> None:
 
 
 def test_no_color_disables_colours(stage: Stage) -> None:
-    """NO_COLOR removes colours from the tree; `--color always` overrides it."""
+    """NO_COLOR removes colours from the tree; the setting overrides it."""
     with terminal(stage, "ask", "hi", NO_COLOR="1") as shown:
         assert shown.end() == 0
         assert not any(f"\x1b[{code}m" in shown.raw for code in range(30, 48))
-    with terminal(stage, "--color", "always", "ask", "hi", NO_COLOR="1") as shown:
+    with terminal(stage, "ask", "hi", NO_COLOR="1", CONDUCTOR_LLM_OUTPUT_COLOR="always") as shown:
         assert shown.end() == 0
         assert any(f"\x1b[{code}m" in shown.raw for code in range(30, 48))
 

@@ -30,7 +30,9 @@ SERVER = Path(__file__).resolve().parents[1] / "tools" / "raw_server.py"
 def tools(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
     """A desk with the tools `t`, whose server keeps a diary."""
     monkeypatch.setenv("DIARY", str(stage.home / "diary"))
-    added = stage.inside("tools", "add", "t", "--env", "DIARY", "--about", "do sums", "--", sys.executable, str(SERVER))
+    added = stage.inside(
+        "tools", "add", "t", "--set", "env=DIARY", "--set", "about=do sums", "--", sys.executable, str(SERVER)
+    )
     assert added.out == "added t; see what it offers: conductor tools test t\n"
     return stage
 
@@ -208,7 +210,7 @@ def test_what_is_no_mcp_file_is_refused(stage: Stage, tmp_path: Path, text: str)
         (("tools", "add", "x", "ftp://example.com"), "is not an address of http or https"),
         (("tools", "add", "x", "--header", "A: b", "--", "true"), "a header has a name and a value"),
         (("tools", "add", "x", "https://me:pw@example.com/mcp"), "a password does not belong in a file"),
-        (("tools", "add", "x", "--env", "A-B", "--", "true"), "is not the name of a variable"),
+        (("tools", "add", "x", "--set", "env=A-B", "--", "true"), "is not the name of a variable"),
         (("tools", "add", "x", "--set", "seconds=0", "--", "true"), "expected a number above 0"),
         (("tools", "rm", "x"), "no tool server is named 'x'"),
         (("tools", "test", "x"), "no tool server is named 'x'"),

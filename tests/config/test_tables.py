@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor_cli.config.files import AppPaths, Source, own_section, read_toml, set_value
+from conductor_cli.config.files import AppPaths, Source, read_toml, set_value
 from conductor_cli.config.tables import (
     ConfiguredProvider,
     ConfiguredWorker,
@@ -17,7 +17,6 @@ from conductor_cli.config.tables import (
     pool_members,
     pools_of,
     providers_of,
-    update_pool,
     update_table,
     validate_worker,
     workers_of,
@@ -270,7 +269,7 @@ def test_an_unknown_pool_is_reported_with_the_known_ones(tmp_path: Path) -> None
     assert caught.value.hint == "known: x"
     with pytest.raises(UsageError) as caught:
         find_pool((), "z")
-    assert "conductor pools add" in caught.value.hint
+    assert "[pools.NAME]" in caught.value.hint
 
 
 def test_a_pool_with_an_unknown_worker_is_reported_when_it_is_used(tmp_path: Path) -> None:
@@ -278,16 +277,6 @@ def test_a_pool_with_an_unknown_worker_is_reported_when_it_is_used(tmp_path: Pat
     with pytest.raises(ConfigError, match=r"config.toml, line 2: pool 'x' names 'zeta'") as caught:
         pool_members(pool, listed(tmp_path, ABC))
     assert caught.value.hint == "known: a, b, c"
-
-
-def test_a_pool_is_checked_before_it_is_written(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="needs the names"):
-        update_pool(where(tmp_path), "x", {"workers": []})
-    assert not (tmp_path / "settings.toml").exists()
-    update_pool(where(tmp_path), "x", {"workers": ["a"]})
-    assert own_section(where(tmp_path), "pools") == {"x": {"workers": ["a"]}}
-    update_table(where(tmp_path), "pools", "x", None)
-    assert own_section(where(tmp_path), "pools") == {}
 
 
 def test_a_table_says_how_many_calls_a_provider_takes(tmp_path: Path) -> None:

@@ -11,25 +11,24 @@ from typing import Any
 
 import pytest
 
-from conductor_cli.config.tables import NAME
+from conductor_cli.config.files import read_toml
+from conductor_cli.config.tables import pools_of, workers_of
 from conductor_cli.core.policy import Policy
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.models import presets
 from conductor_cli.models.presets import (
     PRESETS,
-    ShippedWorker,
-    as_of,
     builtin_card,
     key_hint,
     missing_key_hint,
     party_of,
     price_name,
-    shipped_pools,
     with_scheme,
 )
-from conductor_cli.models.worker_options import check_options
 
-WORKERS = [worker for pool in shipped_pools().values() for worker in pool.workers]
+POOLS = read_toml(Path(__file__).parents[2] / "docs" / "published-pools.toml")
+PUBLISHED = [item.worker for item in workers_of([POOLS])]
+AS_OF = presets.SHIPPED["as_of"]
 
 
 @pytest.fixture(scope="module")
@@ -43,19 +42,16 @@ def prices() -> dict[str, Any]:
 
 
 def test_the_table_of_providers_is_dated() -> None:
-    assert date.fromisoformat(as_of()) >= date(2026, 11, 1)
+    assert date.fromisoformat(AS_OF) >= date(2026, 11, 1)
 
 
-@pytest.mark.parametrize("worker", WORKERS, ids=lambda worker: worker.name)
-def test_each_worker_of_a_shipped_pool_can_be_used(worker: ShippedWorker, prices: dict[str, Any]) -> None:
-    row = prices[price_name(worker.worker)]
+@pytest.mark.parametrize("worker", PUBLISHED, ids=lambda worker: worker.name)
+def test_each_worker_of_the_published_pools_can_be_used(worker: Worker, prices: dict[str, Any]) -> None:
+    row = prices[price_name(worker)]
     assert row["mode"] == "chat"
     assert min(row["input_cost_per_token"], row["output_cost_per_token"]) > 0
-    assert row.get("deprecation_date", "9999") > as_of()
-    assert worker.table["max_tokens"] <= row["max_output_tokens"]
-    assert NAME.fullmatch(worker.name)
-    check_options(worker.worker)
-    assert worker.source
+    assert row.get("deprecation_date", "9999") > AS_OF
+    assert worker.options["max_tokens"] <= row["max_output_tokens"]
 
 
 PRICED = [kind for kind, preset in PRESETS.items() if preset.model and preset.cost == "unknown"]
@@ -66,23 +62,17 @@ def test_each_model_to_begin_with_is_one_that_has_a_price(kind: str, prices: dic
     row = prices[price_name(Worker(name="w", kind=kind))]
     assert row["mode"] == "chat"
     assert min(row["input_cost_per_token"], row["output_cost_per_token"]) > 0
-    assert row.get("deprecation_date", "9999") > as_of()
+    assert row.get("deprecation_date", "9999") > AS_OF
 
 
 def test_the_published_pool_is_the_published_one() -> None:
-    published, full = shipped_pools()["published"], shipped_pools()["published-full"]
-    assert [worker.name for worker in published.workers] == [
+    published, full = pools_of([POOLS])
+    assert list(published.workers) == [
         "gemini-2.5-pro", "claude-sonnet-4-6", "gpt-5", "qwen3-32b", "gemma-3-27b", "qwen3-32b-thinking",
         "r1-distill-qwen-32b",
     ]  # fmt: skip
-    assert [worker.name for worker in published.workers if worker.replaces] == ["claude-sonnet-4-6"]
-    assert {worker.table["max_tokens"] for worker in published.workers} == {4096}
-    assert [worker.name.removesuffix("-full") for worker in full.workers] == [one.name for one in published.workers]
-    assert all(pool.source.startswith("arXiv 2512.04388") for pool in (published, full))
-
-
-def test_no_two_shipped_workers_have_one_name() -> None:
-    assert len({worker.name for worker in WORKERS}) == len(WORKERS)
+    assert {worker.options["max_tokens"] for worker in PUBLISHED if worker.name in published.workers} == {4096}
+    assert [name.removesuffix("-full") for name in full.workers] == [*published.workers]
 
 
 CARDS = presets._shipped_cards()
@@ -118,7 +108,7 @@ def test_the_words_of_a_card_agree_with_the_price_table(line: dict[str, Any], pr
 OFFERED = [Worker(name=kind, kind=kind) for kind, preset in PRESETS.items() if preset.model]
 
 
-@pytest.mark.parametrize("worker", [*OFFERED, *(one.worker for one in WORKERS)], ids=lambda worker: worker.name)
+@pytest.mark.parametrize("worker", [*OFFERED, *PUBLISHED], ids=lambda worker: worker.name)
 def test_each_model_that_a_preset_chooses_has_a_card(worker: Worker) -> None:
     card = builtin_card(worker)
     assert card.strengths or card.words

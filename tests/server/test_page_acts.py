@@ -44,20 +44,20 @@ def test_a_run_is_rated_and_run_again_by_another_worker(stage: Stage) -> None:
     ]
     assert refused == [400, 400, 400, 400, 400, 413]
     assert len(stage.asked("beta")) == 1
-    assert stage.ok("trace", "list", "--state", "finished").out.count("Why?") == 2
+    assert stage.ok("trace", "list").out.count("Why?") == 2
 
 
 def test_a_key_runs_again_within_its_pool(stage: Stage) -> None:
     """Also where the pool of the key has become smaller since the run."""
     stage.configure()
     stage.plan = TWO
-    stage.ok("pools", "add", "both", "alpha", "beta")
+    stage.pool("both", "alpha", "beta")
     key = stage.ok("serve", "keys", "add", "bob", "--pool", "both").out.split()[-1]
     with serving() as server, httpx.Client(base_url=server.url, headers={"x-api-key": key}, timeout=30) as client:
         run = client.post("/v1/responses", json={"model": "conductor", "input": "Why?"}).json()["id"][5:]
         assert client.post(f"{RUNS}/{run}/rerun", json={"step": 2}).status_code == 200
         until(lambda: len(stage.asked("beta")) == 2)
-        stage.ok("pools", "add", "both", "alpha")
+        stage.config.write_text(stage.config.read_text().replace("['alpha', 'beta']", "['alpha']"))
         again = client.post(f"{RUNS}/{run}/rerun", json={"step": 2}).json()["run"]
         until(lambda: client.get(f"{RUNS}/{again}").json()["state"] == "finished")
         assert [step["worker"] for step in client.get(f"{RUNS}/{again}").json()["steps"]] == ["alpha", "alpha"]

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from conductor_cli.app.rehearsal import is_rehearsal_run
 from conductor_cli.config import Settings
@@ -19,15 +19,7 @@ from conductor_cli.config.cards import worker_key
 from conductor_cli.core.continuation import check_step_exists
 from conductor_cli.core.errors import ConductorError, ConfigError, ModelError, UsageError
 from conductor_cli.core.formatting import format_duration, format_size
-from conductor_cli.core.learning import (
-    Learned,
-    RatedBy,
-    Rating,
-    SkillEstimate,
-    Verdict,
-    learn,
-    shares_of,
-)
+from conductor_cli.core.learning import Learned, RatedBy, Rating, Verdict, learn, shares_of
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.terminal_text import one_line
@@ -96,38 +88,6 @@ def with_learned_cards(pool: Pool, learned: Learned) -> Pool:
     return Pool(
         workers=tuple(worker if worker.kind == SELF else learned.on(worker, learning_key(worker)) for worker in pool)
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CardRow:
-    """One figure of a worker's card. `now` is what the planner reads, None where it reads no figure."""
-
-    worker: str
-    tag: str
-    estimate: SkillEstimate
-    now: float | None
-    source: str
-
-    def data(self) -> dict[str, Any]:
-        """For `--json`."""
-        return {
-            "worker": self.worker, "tag": self.tag, "card": self.estimate.card, "good": self.estimate.good,
-            "bad": self.estimate.bad, "weight": round(self.estimate.weight, 2), "now": self.now,
-            "source": self.source or None,
-        }  # fmt: skip
-
-
-def list_cards(workers: Sequence[Worker], learned: Learned) -> list[CardRow]:
-    """Each figure of each worker's card, with what the ratings have made of it."""
-    rows = []
-    for worker in workers:
-        key = learning_key(worker)
-        now = learned.on(worker, key).card.strengths
-        rows += [
-            CardRow(worker=worker.name, tag=tag, estimate=estimate, now=now.get(tag), source=worker.card.source)
-            for tag, estimate in learned.estimates(key, worker.card).items()
-        ]
-    return rows
 
 
 SETTING: Final = "learning.check"

@@ -59,7 +59,7 @@ def resolve_planner(settings: Settings) -> Worker:
     if _adapter(settings) not in ("", planner.options.get("adapter")):
         raise ConfigError(
             f"the adapter cannot be applied: the planner is {text}, and not a GGUF file of its own",
-            hint="leave --adapter out, or: conductor config set conductor.adapter default",
+            hint="conductor config set conductor.adapter default",
         )
     return planner
 

@@ -32,14 +32,6 @@ PLACEHOLDER: Final = re.compile(r"\$(\$|[a-z][a-z0-9_]*)")
 QUESTION: Final = "question"
 """The placeholder of the words on the command line."""
 
-SKELETON: Final = '''\
-about = ""
-question = """
-$question
-"""
-# system, workers, [params], [limits], [schema] and [[steps]]: docs/templates.md
-'''
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
@@ -86,7 +78,7 @@ class TemplateFile:
                 raise DecodeError(f"unknown {', '.join(sorted(unknown))}")
             return load(Template, dict(self.source.values))
         except DecodeError as error:
-            raise UsageError(f"{self.path}: {error}", hint=f"conductor template edit {self.name}") from None
+            raise UsageError(f"{self.path}: {error}", hint="change the file") from None
 
 
 def own_directory(settings: Settings) -> Path:
@@ -163,13 +155,13 @@ def fill_template(template: Template, name: str, given: Mapping[str, str], words
     return filled
 
 
-def save_template(settings: Settings, name: str, text: str, *, new: bool) -> Path:
-    """Write a template of the user. Raises `UsageError` for a name that cannot be used, or is in use if it is `new`."""
+def save_template(settings: Settings, name: str, text: str) -> Path:
+    """Write a new template of the user. Raises `UsageError` for a name that cannot be used, or is in use."""
     path = own_directory(settings) / f"{name}.toml"
     if not NAME.fullmatch(name):
         raise UsageError(f"{name!r:.60} is no name for a template", hint="use letters, digits, - and _")
-    if new and path.exists():
-        raise UsageError(f"there is a template {name} already", hint=f"conductor template edit {name}")
+    if path.exists():
+        raise UsageError(f"there is a template {name} already", hint=f"change {path}, or choose another name")
     try:
         make_private_directory(path.parent)
         write_atomically(path, text, mode=0o600)

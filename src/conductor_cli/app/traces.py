@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from conductor_cli.config import app_paths, load_settings
 from conductor_cli.config.schema import SETTINGS
@@ -22,7 +22,7 @@ from conductor_cli.core.plan import SELF, Plan
 from conductor_cli.core.pool import Pool
 from conductor_cli.core.question import Question
 from conductor_cli.core.serialization import dump
-from conductor_cli.core.trace import Outcome, Trace
+from conductor_cli.core.trace import Trace
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import recipient_of
 from conductor_cli.state.home import open_state
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from conductor_cli.run import Run
 
 
-RunState = Literal[Outcome, "unreadable"]
-STATES: Final[tuple[str, ...]] = get_args(RunState)
-
 _TIME_SPAN: Final = re.compile(r"(\d{1,6})\s*(min|h|d|w)")
 _UNIT_SECONDS: Final = {"min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
@@ -49,12 +46,12 @@ def open_trace_store() -> CheckedTraces:
     return open_state(app_paths(os.environ)).traces
 
 
-def display_settings(config: str | None, flags: Mapping[str, Any]) -> Mapping[str, Any]:
+def display_settings(config: str | None, flags: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
     """The settings by name; `flags` and the defaults when the settings cannot be read, because traces still can."""
     try:
         return load_settings(os.environ, flags, config).values
     except ConfigError:
-        return {item.name: flags.get(item.name) or item.default for item in SETTINGS}
+        return {item.name: (flags or {}).get(item.name) or item.default for item in SETTINGS}
 
 
 # Selecting runs
@@ -78,7 +75,7 @@ def earliest_run_id(since: str, now: datetime) -> str:
     return f"{then:%Y%m%d-%H%M%S}"
 
 
-def make_run_query(state: RunState | None, worker: str | None, since: str | None, terms: Sequence[str]) -> RunQuery:
+def make_run_query(worker: str | None, since: str | None, terms: Sequence[str]) -> RunQuery:
     """Which runs are asked for. Raises `UsageError`."""
     words = normalize_terms(terms)
     if terms and not words:
@@ -86,7 +83,7 @@ def make_run_query(state: RunState | None, worker: str | None, since: str | None
     if not all(word.isprintable() for word in (*words, worker or "")):
         raise UsageError("the text to search for has control characters", hint="use printable UTF-8 text")
     return RunQuery(
-        state=state or "", worker=worker or "",
+        worker=worker or "",
         since=earliest_run_id(since, datetime.now(UTC)) if since else "", terms=words,
     )  # fmt: skip
 

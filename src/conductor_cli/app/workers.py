@@ -1,4 +1,4 @@
-"""Workers and pools: listing them with keys and prices, adding, changing and removing them."""
+"""Workers: listing them with keys and prices, adding, changing and removing them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from conductor_cli.app.keys import key_state, open_key_store
 from conductor_cli.app.worker_selection import discovered_workers, policy_objection
 from conductor_cli.config import AppPaths, ConfiguredWorker, Settings
 from conductor_cli.config.files import own_section
-from conductor_cli.config.tables import update_pool, update_table, validate_worker
+from conductor_cli.config.tables import update_table, validate_worker
 from conductor_cli.core.chat import MediaKind
 from conductor_cli.core.errors import ConductorError, ConfigError, KeyMissing, PolicyError, UsageError, suggest
 from conductor_cli.core.formatting import format_money
@@ -23,7 +23,7 @@ from conductor_cli.core.usage import Price
 from conductor_cli.models.catalog import api_key_of, open_model
 from conductor_cli.models.discovery import ListedModel, list_models
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
-from conductor_cli.models.presets import PRESETS, THIS_MACHINE, ShippedPool, base_url_of, costs_nothing, shipped_pools
+from conductor_cli.models.presets import PRESETS, THIS_MACHINE, base_url_of, costs_nothing
 from conductor_cli.models.prices import load_prices, with_abilities, with_prices
 
 UNKNOWN_PRICE: Final = "unknown"
@@ -57,12 +57,11 @@ class WorkerRow:
 
 
 def worker_rows(settings: Settings) -> list[WorkerRow]:
-    """The workers of the settings, or those found on this machine if the settings have none."""
-    return describe_workers(settings.workers or discovered_workers(settings), settings)
+    """The workers of the settings, or those found on this machine if the settings have none.
 
-
-def describe_workers(configured: Sequence[ConfiguredWorker], settings: Settings) -> list[WorkerRow]:
-    """The rows of these workers; the price table and the list of stored keys are read once for all of them."""
+    The price table and the list of stored keys are read once for all of them.
+    """
+    configured = settings.workers or discovered_workers(settings)
     store = open_key_store(settings)
     known = with_abilities(with_prices([item.worker for item in configured])[0])
     return [
@@ -77,17 +76,6 @@ def describe_workers(configured: Sequence[ConfiguredWorker], settings: Settings)
         )
         for item, worker in zip(configured, known, strict=True)
     ]
-
-
-def shipped_members(pool: ShippedPool, settings: Settings) -> list[ConfiguredWorker]:
-    """The workers that adding a pool which ships would add, each with the source of its model and settings."""
-    return [
-        ConfiguredWorker(
-            worker=settings.cards.on(item.worker), enabled=False,
-            source=f"replaces {item.replaces}; {item.source}" if item.replaces else item.source,
-        )
-        for item in pool.workers
-    ]  # fmt: skip
 
 
 def _price_source(configured: Worker, price: Price | None) -> str:
@@ -134,14 +122,14 @@ def list_offered_models(settings: Settings, place: str) -> list[ListedModel]:
 
 def store_worker(
     settings: Settings, name: str, given: Mapping[str, Any], unset: Sequence[str], *, words: Sequence[str] = ()
-) -> dict[str, tuple[Any, Any]] | None:
+) -> list[str] | None:
     """Add a worker, or change one that was added: `given` settings are merged, those in `unset` removed.
 
     `words` are a program with its arguments or, for a known program, more arguments.
 
     The worker is checked as far as that is possible without asking anybody, before anything is written. Returns None
-    for a new worker; of one that existed, the old and the new value of each setting that changed. Raises `UsageError`,
-    and `ConfigError` when the file cannot be written.
+    for a new worker; of one that existed, the settings that changed. Raises `UsageError`, and `ConfigError` when the
+    file cannot be written.
     """
     from conductor_cli.models.llama import read_model_info  # only for workers that are a file
 
@@ -169,10 +157,10 @@ def store_worker(
     except ConductorError as error:
         raise UsageError(error.message, hint=error.hint) from None
     update_table(settings.paths, "workers", name, changes)
-    return {key: (before.get(key), new) for key, new in changes.items() if before.get(key) != new} if before else None
+    return [key for key, new in changes.items() if before.get(key) != new] if before else None
 
 
-WHAT: Final = {"workers": "worker", "pools": "pool", "tools": "tool server"}
+WHAT: Final = {"workers": "worker", "tools": "tool server"}
 """What a table of each section is."""
 
 
@@ -202,93 +190,23 @@ def _table_sources(settings: Settings, section: str) -> dict[str, str]:
     """Return the file of each table of a section."""
     if section == "workers":
         return {item.worker.name: item.source for item in settings.workers}
-    return {item.name: item.source for item in (settings.pools if section == "pools" else settings.tool_servers)}
-
-
-NEEDED_BY: Final = {
-    "workers": (
-        "pools", "workers", "worker {name!r} is in pool {table!r}",
-        "conductor pools rm {table}, or add it again: conductor pools add {table} WORKER…",
-    ),
-    "tools": (
-        "workers", "tools", "worker {table!r} has the tools {name!r}",
-        "conductor workers add {table} --set tools=",
-    ),
-}  # fmt: skip
-"""Where tables of a section may still be named: the section, its key, and the message and the hint that say so."""
+    return {item.name: item.source for item in settings.tool_servers}
 
 
 def remove_tables(paths: AppPaths, section: str, names: Sequence[str], load: Callable[[], Settings]) -> None:
-    """Remove workers, tools or pools that were added and that nothing needs. Raises `UsageError` and `ConfigError`."""
+    """Remove workers or tools that were added and that nothing needs. Raises `UsageError` and `ConfigError`."""
     check_own(paths, section, names, load)
-    if section == "pools":
-        if (used := own_section(paths, "conductor").get("pool")) in names:
-            hint = "for every enabled worker again: conductor config set conductor.pool default"
-            raise UsageError(f"pool {used!r} is in use", hint=hint)
-    else:
-        other, key, message, hint = NEEDED_BY[section]
-        for table, values in own_section(paths, other).items():
-            listed = values.get(key) if isinstance(values, Mapping) else None
-            for name in names:
-                if isinstance(listed, list) and name in listed:
-                    said = {"table": table, "name": name}
-                    raise UsageError(message.format(**said), hint=hint.format(**said))
+    other, key = ("pools", "workers") if section == "workers" else ("workers", "tools")
+    needs = {table: values.get(key) for table, values in own_section(paths, other).items()}
+    if section == "workers":
+        with suppress(ConfigError):  # what is removed may be why they cannot be loaded
+            needs |= {pool.name: list(pool.workers) for pool in load().pools}
+    for table, listed in needs.items():
+        for name in names:
+            if isinstance(listed, list) and name in listed:
+                if section == "tools":
+                    hint = f"conductor workers add {table} --set tools="
+                    raise UsageError(f"worker {table!r} has the tools {name!r}", hint=hint)
+                raise UsageError(f"worker {name!r} is in pool {table!r}", hint=f"take it out of [pools.{table}] first")
     for name in names:
         update_table(paths, section, name, None)
-
-
-# Pools
-
-
-def store_pool(
-    settings: Settings, name: str, workers: Sequence[str], *, about: str | None, without_keys: bool
-) -> list[str]:
-    """Make a pool of these workers, or add one that ships when none is named; returns notices.
-
-    Raises `UsageError`, `KeyMissing` or `ConfigError`.
-    """
-    check_changeable(settings, "pools", name)
-    notices: list[str] = []
-    if not workers:
-        pool = shipped_pools().get(name)
-        if pool is None:
-            hint = f"name its workers; pools that ship with workers: {', '.join(shipped_pools())}"
-            raise UsageError(f"pool {name!r} needs at least one worker", hint=hint)
-        about = about or pool.about
-        workers, notices = _add_shipped_workers(settings, pool, without_keys=without_keys)
-    else:
-        known = [item.worker.name for item in settings.workers]
-        for worker in workers:
-            if worker not in known:
-                raise UsageError(f"no worker is named {worker!r}", hint=suggest(worker, known))
-    try:
-        update_pool(settings.paths, name, {"workers": list(workers), "about": about})
-    except ConfigError as error:
-        raise UsageError(error.message, hint=error.hint) from None
-    return notices
-
-
-def _add_shipped_workers(settings: Settings, pool: ShippedPool, *, without_keys: bool) -> tuple[list[str], list[str]]:
-    """Add the workers of a pool that ships; returns the names of those in the pool, and notices.
-
-    A worker whose name is taken stays as it is. One without a key is left out, unless `without_keys`.
-    """
-    existing = {item.worker.name for item in settings.workers}
-    store = open_key_store(settings)
-    names, notices, missing = [], [], []
-    for item in pool.workers:
-        kind = item.worker.kind
-        if item.name in existing:
-            notices.append(f"{item.name} exists already and is unchanged")
-        elif without_keys or key_state(item.worker, settings.environ, store) != "missing":
-            update_table(settings.paths, "workers", item.name, item.table)
-            notices.append(f"added {item.name}{f', replacing {item.replaces}' if item.replaces else ''}")
-        else:
-            notices.append(f"left out {item.name}, which has no key: conductor keys set {kind}, then the same again")
-            missing.append(kind)
-            continue
-        names.append(item.name)
-    if not names:
-        hint = f"conductor keys set {missing[0]}, or --all to add them without keys"
-        raise KeyMissing(f"no key was found for any worker of pool {pool.name!r}", hint=hint)
-    return names, notices

@@ -63,13 +63,13 @@ def planned_flow_lines(run: Run, screen: Screen) -> list[Line]:
     return lines if len(pool) == 1 else [*lines, BLANK, *stand_in_lines(recipients_of(pool).values(), screen)]
 
 
-def print_stored_flow(store: Traces, run: str, step: int | None, *, color: ColorName | None, json: bool) -> None:
+def print_stored_flow(store: Traces, run: str, step: int | None, *, color: ColorName, json: bool) -> None:
     """Print which model read what in a stored run, or for one step of it. Raises `UsageError`."""
     sent = stored_flow(store, run, step)
     if json:
         print_json({"run": run, "recipients": flow_json(sent)})
         return
-    context = OutputContext(stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=color or "auto")
+    context = OutputContext(stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=color)
     printer = Printer(Stdout(sys.stdout), context)
     printer.print(flow_lines(sent, printer.screen))
 

@@ -83,7 +83,7 @@ def ask_command(
     raise typer.Exit(session.run(asked, only=only or filled.workers, plan=filled.plan).exit_code)
 
 
-@opt.with_run_options(omit=("mode", "max_steps", "adapter"))
+@opt.with_run_options(omit=("mode", "max_steps"))
 def run_command(
     context: typer.Context,
     options: opt.RunOptions,

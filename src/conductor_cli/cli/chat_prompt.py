@@ -106,8 +106,8 @@ class ChatPrompt:
         """Print a notice above the prompt."""
         self.above(lambda: print_notice(text))
 
-    async def read(self, text: str = "") -> str:
-        """The next message. `text` is there to edit. Raises `ChatEnded`."""
+    async def read(self) -> str:
+        """The next message. Raises `ChatEnded`."""
         _return_to_line_start()
         app, self._told = self._session.app, False
         reading, endings = asyncio.current_task(), list[Exception]()
@@ -134,7 +134,7 @@ class ChatPrompt:
             held.enter_context(_failures_to(explain))
             held.enter_context(self._raise_ending(endings))
             # prompt_toolkit would explain a failure and wait for Enter, again and again where nobody can press it.
-            return await self._session.prompt_async(default=text, set_exception_handler=False)
+            return await self._session.prompt_async(set_exception_handler=False)
 
     @contextmanager
     def _raise_ending(self, endings: list[Exception]) -> Iterator[None]:

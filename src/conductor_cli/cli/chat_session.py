@@ -56,8 +56,6 @@ class ChatSession:
         self.runs: list[Trace] = []
         self._open_end: Trace | None = None
         """The newest run, if it is no turn because it has no answer: it was stopped, has failed, or is only a plan."""
-        self.draft = ""
-        """What the next prompt begins with."""
         self._continued: Trace | None = None
         self._attachments: AttachmentStore | None = None
         self.session = self._session(self.flags)

@@ -8,7 +8,7 @@ import typer
 
 from conductor_cli import __version__
 from conductor_cli.cli.chat_banner import is_interactive
-from conductor_cli.cli.options import Color, GlobalOptions
+from conductor_cli.cli.options import GlobalOptions
 from conductor_cli.cli.output import print_notice
 from conductor_cli.cli.typer_classes import CommandGroup, CommandTable, help_width
 from conductor_cli.core.errors import UsageError
@@ -22,7 +22,7 @@ COMMANDS: Final[CommandTable] = {
         "batch": ("conductor_cli.cli.batch:batch_command", "Ask every question of a file."),
         "template": (
             "conductor_cli.cli.template:template_command",
-            "Save, list and edit templates of questions.",
+            "Save, list and show templates of questions.",
         ),
     },
     "Setup": {
@@ -44,7 +44,6 @@ COMMANDS: Final[CommandTable] = {
         "cost": ("conductor_cli.cli.cost:cost_command", "Show what was spent, by day, provider and worker."),
     },
     "Advanced": {
-        "pools": ("conductor_cli.cli.pools:app", "Name sets of workers and choose one of them."),
         "eval": ("conductor_cli.cli.eval:eval_command", "Compare ways of using the workers on the same cases."),
         "tune": ("conductor_cli.cli.tune:tune_command", "Learn from cases whom to ask, and whether planning pays."),
         "serve": ("conductor_cli.cli.serve:app", "Serve the workers as one model to other programs (HTTP)."),
@@ -59,7 +58,7 @@ class RootGroup(CommandGroup):
     """The commands of this program."""
 
     table = COMMANDS
-    everywhere = ("config", "color", "debug", "quiet")
+    everywhere = ("config", "debug", "quiet")
 
 
 app = typer.Typer(
@@ -89,7 +88,6 @@ def conductor(
     config: Annotated[
         str | None, typer.Option("--config", metavar="FILE", help="Settings file to use instead of config.toml.")
     ] = None,
-    color: Annotated[Color | None, typer.Option("--color", help="When to use colour: auto, always or never.")] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Log internals to stderr and show tracebacks.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors on stderr.")] = False,
     version: Annotated[
@@ -98,7 +96,7 @@ def conductor(
 ) -> None:
     """Plan, run and show how a team of models answers a question."""
     del version
-    context.obj = GlobalOptions(config=config, color=color, debug=debug, quiet=quiet)
+    context.obj = GlobalOptions(config=config, debug=debug, quiet=quiet)
     if context.invoked_subcommand is not None:
         return
     if is_interactive():

@@ -91,22 +91,14 @@ def offers(current: str, before: Sequence[str], table: Table, environ: Mapping[s
 
 
 def _names(asked: str, environ: Mapping[str, str]) -> list[str]:
-    """The names of one kind, such as `workers --own`. Files that cannot be read are left out."""
+    """The names of one kind, such as `models --known`. Files that cannot be read are left out."""
     own_file = os.path.join(_directory("config", environ), "settings.toml")
     chosen = environ.get("CONDUCTOR_LLM_CONFIG")
     user_file = os.path.expanduser(chosen) if chosen else os.path.join(_directory("config", environ), "config.toml")
     kind, _, which = asked.partition(" ")
     found: list[str] = []
-    if kind == "workers":
-        own, of_user = _tables(own_file, "workers"), _tables(user_file, "workers")
-        for name in own if which == "--own" else [*own, *of_user]:
-            # The user's file takes precedence key by key.
-            disabled = (own.get(name, {}) | of_user.get(name, {})).get("enabled") is False
-            found += [] if disabled and which == "--enabled" else [name]
-    elif kind in ("pools", "tools"):
-        files = [own_file, *([] if which == "--own" else [user_file])]
-        files += [os.path.join(_MODELS, "presets.toml")] if which == "--known" else []
-        found = [name for path in files for name in _tables(path, kind)]
+    if kind in ("workers", "pools", "tools"):
+        found = [name for path in (own_file, user_file) for name in _tables(path, kind)]
     elif kind == "models":
         found = _stored_models(environ)
         if which == "--planners":  # a worker may plan, too
@@ -151,11 +143,10 @@ def _stored_models(environ: Mapping[str, str]) -> list[str]:
         return []
 
 
-def _tables(path: str, section: str) -> dict[str, dict[str, Any]]:
-    """The tables `[section.NAME]` of a file, by name."""
+def _tables(path: str, section: str) -> list[str]:
+    """The names of the tables `[section.NAME]` of a file."""
     tables = _read_toml(path).get(section)
-    found = tables.items() if isinstance(tables, Mapping) else ()
-    return {name: table if isinstance(table, dict) else {} for name, table in found}
+    return list(tables) if isinstance(tables, Mapping) else []
 
 
 def _read_toml(path: str) -> dict[str, Any]:

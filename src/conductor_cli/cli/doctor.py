@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Annotated
 
 import typer
@@ -20,7 +19,6 @@ from conductor_cli.app.doctor import (
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_check, print_json, print_notice, print_text
 from conductor_cli.cli.progress import show_running
-from conductor_cli.config import load_settings
 from conductor_cli.core.formatting import format_count, format_list
 from conductor_cli.core.pool import Worker
 
@@ -36,7 +34,7 @@ def doctor_command(
     json: opt.Json = False,
 ) -> None:
     """Check the installation, the model and every worker. Each is called once, which costs next to nothing."""
-    settings = load_settings(os.environ, {"output.color": context.obj.color}, context.obj.config)
+    settings = opt.stored_settings(context)
     checks: list[CheckResult] = []
     workers: list[Worker] = []
     with show_running(quiet=context.obj.quiet) as running:

@@ -58,10 +58,10 @@ _COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
 _DROPPED: Final[Mapping[str, str]] = {
     "config get": "conductor config show SECTION.KEY",
     "config path": "conductor config show",
+    "pools": 'a table of config.toml, [pools.NAME] with workers = ["A", "B"]; conductor config show names the file',
     "model path": "conductor model list --json",
     "model prepare": "nothing: model pull and the first question do it",
-    "pools show": "conductor pools list NAME",
-    "pools use": "conductor config set conductor.pool NAME",
+    "template edit": "an editor: conductor template save prints the file",
     "trace prune": "conductor trace rm --older-than 30d --keep 100",
     "trace diff": "diff <(conductor trace show A) <(conductor trace show B)",
     "trace path": "conductor trace show RUN --json | jq .trace",
@@ -91,7 +91,11 @@ _OPTIONS: Final[Mapping[str, tuple[str, str]]] = {
     "--html": ("--show", "it was dropped; the figures: --json; the answers: evals/ in the state directory"),
     "--csv": ("--by", "it was dropped; --json prints the same rows, and jq -r makes a table of them"),
     "--gpu-layers": ("--seed", "it is a setting: conductor config set conductor.gpu_layers auto|all|N"),
-    "--count": ("--state", "it was dropped; use instead: -n N"),
+    "--count": ("--since", "it was dropped; use instead: -n N"),
+    "--state": ("--since", "it was dropped; --json has the state of each run"),
+    "--cards": ("--json", "it was dropped; conductor workers show NAME has its card and its ratings"),
+    "--color": ("", "it is a setting: conductor config set output.color always|never; NO_COLOR is obeyed, too"),
+    "--adapter": ("", "it is a setting: conductor config set conductor.adapter FILE"),
     "--full": ("--lora", "it was dropped: without --lora all weights are trained"),
     "--fetch": ("--file", "it was dropped: --file takes an address, too"),
     "--no-tools": ("--tools", "it was dropped; use instead: --tools none"),
@@ -111,7 +115,7 @@ _OPTIONS: Final[Mapping[str, tuple[str, str]]] = {
             ("--trust", "trust", "true"), ("--no-trust", "trust", "false"), ("--local", "local", "true"),
             ("--no-local", "local", "false"), ("--group", "group", "N"), ("--rate", "rate", "R"),
             ("--plan-tokens", "max_plan_tokens", "N"), ("--offer", "max_workers", "N"),
-            ("--vllm", "vllm", "true"),
+            ("--vllm", "vllm", "true"), ("--about", "about", "TEXT"), ("--env", "env", "A,B"),
         )
     },
 }  # fmt: skip
@@ -146,7 +150,8 @@ def explain_typer_error(error: TyperException) -> UsageError:
             meant = nearest(found["given"], known)
             listed = f"{', '.join(known[:-1])} or {known[-1]}" if len(known) > 1 else known[0]
             message = f"{shown} takes {listed}, not {found['given']!r:.40}"
-            hint = f"did you mean {meant}?" if meant else ""
+            gone = _DROPPED.get(f"{path} {found['given']}".removeprefix("conductor "))
+            hint = f"it was dropped; use instead: {gone}" if gone else f"did you mean {meant}?" if meant else ""
         for pattern, words in _EXPECTED.items():
             if found := re.fullmatch(pattern, wrong, re.DOTALL):
                 message = f"{shown} {words.format(*found.groups())}"

@@ -145,7 +145,7 @@ def eval_command(
     """Compare single workers, voting, routing and conducting on the same cases: accuracy, cost and time."""
     flags = {"conductor.model": conductor, "conductor.pool": pool, "output.progress": progress}
     flags |= opt.policy_settings(allow, deny, local_only)
-    flags = {**opt.check_flags(flags), "output.color": context.obj.color}
+    flags = opt.check_flags(flags)
     settings = load_settings(os.environ, flags, context.obj.config)
     if sum((cases is not None, show is not None, list_)) != 1:
         hint = "for example: conductor eval rehearsal, or with a file of cases: conductor eval CASES.jsonl"

@@ -42,7 +42,6 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "template": (
         ("See which there are", "conductor template list"),
         ("Make one of the last run", "conductor template save weekly"),
-        ("Change it", "conductor template edit weekly"),
         ("Use one", "git diff | conductor ask -t review -"),
     ),
     "trace": (
@@ -80,11 +79,6 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("Add a server by its address", "conductor tools add web https://example.com/mcp"),
         ("See what a server offers", "conductor tools test git"),
         ("Use its tools for one question", 'conductor ask "…" --tools git'),
-    ),
-    "pools": (
-        ("Add a pool that ships with this tool", "conductor pools add published"),
-        ("Name a set of your workers, and use it", "conductor pools add small fast local"),
-        ("Use all workers again", "conductor config set conductor.pool default"),
     ),
     "keys": (
         ("Store a key in the keyring; it is asked for", "conductor keys set openai"),

@@ -2,7 +2,7 @@
 
 A command that runs a question takes all options of `RunOptions` by one parameter:
 
-    @with_run_options(omit=("adapter",))
+    @with_run_options(omit=("mode",))
     def run(context: typer.Context, options: RunOptions) -> None: ...
 """
 
@@ -29,7 +29,6 @@ class GlobalOptions:
     """The options of every command. They may stand before its name or after it. Raises `UsageError`."""
 
     config: str | None = None
-    color: Color | None = None
     debug: bool = False
     quiet: bool = False
 
@@ -46,7 +45,7 @@ HEADINGS: Final[dict[str, list[str]]] = {
         "Plan": "conductor mode max-steps recursion approve flow",
         "Limits": "max-cost max-tokens max-calls max-time minutes parallel ray",
         "Output": "format progress check no-trace json out",
-        "Advanced": "seed adapter set",
+        "Advanced": "seed set",
     }.items()
 }
 """The headings in the help of a command that has many options, in order, and the options under each.
@@ -54,7 +53,6 @@ HEADINGS: Final[dict[str, list[str]]] = {
 An option that is not listed is shown under "Options".
 """
 
-Color = Literal["auto", "always", "never"]
 Mode = Literal["mini", "auto", "ultra"]
 Format = Literal["answer", "json", "jsonl"]
 Progress = Literal["auto", "tree", "plain", "none"]
@@ -119,9 +117,6 @@ RayCluster = Annotated[
     typer.Option(
         "--ray", metavar="auto|ADDRESS", help="Run on the nodes of a Ray cluster; --parallel is that of each node."
     ),
-]
-Env = Annotated[
-    list[str] | None, typer.Option("--env", metavar="NAME", help="A variable that a program gets; may be repeated.")
 ]
 SetOptions = Annotated[
     list[str] | None,
@@ -196,9 +191,6 @@ class RunOptions:
         float | None, typer.Option("--max-time", metavar="S", help="Maximum duration of the run in seconds.")
     ] = None
     seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Seed for sampling.")] = None
-    adapter: Annotated[
-        str | None, typer.Option("--adapter", metavar="FILE", help="LoRA adapter (GGUF) for a local planner.")
-    ] = None
     approve: Annotated[
         bool | None,
         typer.Option(
@@ -231,7 +223,6 @@ class RunOptions:
             "conductor.mode": self.mode,
             "conductor.model": self.conductor,
             "conductor.pool": self.pool,
-            "conductor.adapter": self.adapter,
             "conductor.tools": self.tools and ",".join(split_names(self.tools) or ()),
             "conductor.allow_tools": split_names(self.allow_tools),
             "limits.steps": self.max_steps,

@@ -54,7 +54,7 @@ class Session:
             raise problem
         flags = options.settings() if flags is None else flags
         self.common, self.options = common, options
-        settings = load_settings(os.environ, {**flags, "output.color": common.color}, common.config)
+        settings = load_settings(os.environ, flags, common.config)
         self.settings = replace(settings, rehearsal=options.rehearsal)
         if flags.get(SETTING):
             check_learning(self.settings)

@@ -103,7 +103,7 @@ class Interview:
         self.findings = look_around(self.settings)
 
     def _read_settings(self) -> Settings:
-        return load_settings(os.environ, {"output.color": self._common.color}, self._common.config)
+        return load_settings(os.environ, {}, self._common.config)
 
     def hold(self) -> None:
         """Go through all steps, in the order in which each needs the one before."""

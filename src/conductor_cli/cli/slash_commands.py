@@ -11,7 +11,6 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
-from pathlib import Path
 from typing import Final
 
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
@@ -106,6 +105,12 @@ MAX_LISTED: Final = 20
 ALL: Final = "all"
 """What `/workers` takes for every worker."""
 
+DROPPED: Final = {
+    "edit": "it was dropped: Up and Ctrl-R bring earlier messages back, Ctrl-X Ctrl-E opens your editor",
+    "save": "it was dropped; outside: conductor trace show RUN > FILE",
+}
+"""Commands of the release before, and what to use instead."""
+
 LIMITS: Final = tuple(item for item in SETTINGS if item.name.startswith("limits.") and not item.name.endswith("_day"))
 
 
@@ -125,7 +130,8 @@ def find_command(line: str) -> tuple[SlashCommand, str] | None:
     if name not in COMMANDS:
         near = get_close_matches(name, COMMANDS, n=1)
         hint = "/help lists the commands; to ask it as a question, put a space first"
-        raise UsageError(f"unknown command /{name}", hint=f"did you mean /{near[0]}?" if near else hint)
+        hint = DROPPED.get(name, f"did you mean /{near[0]}?" if near else hint)
+        raise UsageError(f"unknown command /{name}", hint=hint)
     return COMMANDS[name], rest.strip()
 
 
@@ -301,33 +307,10 @@ async def _copy(chat: ChatSession, rest: str) -> None:
     print_notice(copy_to_clipboard(chat.turns[-1].answer))
 
 
-async def _save(chat: ChatSession, rest: str) -> None:
-    if not chat.turns:
-        raise UsageError("there is nothing to save yet", hint="type a question")
-    earlier = [(turn.question, turn.answer) for turn in chat.turns[0].question.history]
-    parts = [f"# Conversation of run {chat.turns[-1].run}"]
-    for number, (question, answer) in enumerate(
-        [*earlier, *((run.question.text, run.answer) for run in chat.turns)], 1
-    ):
-        parts += [f"## Question {number}", question, f"## Answer {number}", answer]
-    path = Path(rest or f"chat-{chat.turns[0].run}.md").expanduser()  # noqa: ASYNC240 - a moment
-    try:
-        with path.open("x", encoding="utf-8") as file:  # nothing is overwritten
-            file.write("\n\n".join([*parts, ""]))
-    except OSError as error:
-        hint = "name another file: /save FILE"
-        raise UsageError(f"{path} cannot be written: {error.strerror}", hint=hint) from None
-    print_notice(f"saved as {path}")
-
-
 async def _undo(chat: ChatSession, rest: str) -> None:
     del rest
     print_notice(f"removed: {shorten_question(chat.undo())}")
     print_notice(describe_conversation(chat.turns))
-
-
-async def _edit(chat: ChatSession, rest: str) -> None:
-    chat.draft = rest or (chat.runs[-1].question.text if chat.runs else "")
 
 
 async def _help(chat: ChatSession, rest: str) -> None:
@@ -387,7 +370,6 @@ COMMANDS: Final = {command.name: command for command in (
     SlashCommand(name="redo", takes="[N [WORKER]]", help="run step N and its followers again, or finish the last run",
             act=_redo, offers=(_offer_steps, _offer_pool)),
     SlashCommand(name="undo", help="remove the last question and answer", act=_undo),
-    SlashCommand(name="edit", takes="[TEXT]", help="edit the last question, or a text, at the prompt", act=_edit),
     SlashCommand(name="attach", takes="[PATH]", help="attach a text, image or PDF to each question", act=_attach,
             takes_file=True),
     SlashCommand(name="detach", takes="[NAME]", help="attach this file, or all of them, no longer", act=_detach,
@@ -405,7 +387,6 @@ COMMANDS: Final = {command.name: command for command in (
     SlashCommand(name="limits", takes="[NAME VALUE|-]", help="show or set the limits of each run", act=_limits,
             offers=(lambda _: [(limit.name.removeprefix("limits."), limit.help) for limit in LIMITS],)),
     SlashCommand(name="copy", help="copy the last answer to the clipboard", act=_copy),
-    SlashCommand(name="save", takes="[FILE]", help="save the conversation as Markdown", act=_save, takes_file=True),
     SlashCommand(name="exit", help="leave, like Ctrl-D", act=_exit),
 )}  # fmt: skip
 
@@ -479,7 +460,7 @@ async def answer_messages(chat: ChatSession, prompt: ChatPrompt, reading: asynci
         while True:
             await _handle(chat, prompt, await reading)
             print_notice("")
-            reading, chat.draft = asyncio.create_task(prompt.read(chat.draft)), ""
+            reading = asyncio.create_task(prompt.read())
     except ChatEnded as ended:
         if not ended.code:
             _tell_how_to_go_on(chat)

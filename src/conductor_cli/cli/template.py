@@ -1,15 +1,13 @@
-"""`conductor template`: save, list, show and edit templates of questions; and a template for `ask`."""
+"""`conductor template`: save, list and show templates of questions; and a template for `ask`."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from conductor_cli.app.templates import (
-    SKELETON,
     Template,
     TemplateFile,
     fill_template,
@@ -17,14 +15,13 @@ from conductor_cli.app.templates import (
     find_templates,
     is_unseen,
     note_seen,
-    own_directory,
     save_template,
     template_of_run,
 )
 from conductor_cli.app.worker_selection import discovered_workers, offered_workers
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_json, print_line, print_table
-from conductor_cli.cli.session import Session, read_text_file
+from conductor_cli.cli.session import Session
 from conductor_cli.cli.terminal_input import can_ask, confirm
 from conductor_cli.config import Settings
 from conductor_cli.core.errors import ConductorError, UsageError
@@ -32,8 +29,7 @@ from conductor_cli.core.plan import SELF
 from conductor_cli.core.terminal_text import Column
 from conductor_cli.state.home import open_state
 
-Action = Literal["list", "show", "save", "edit"]
-TERMINAL: Final = "/dev/tty"
+Action = Literal["list", "show", "save"]
 
 
 def template_command(
@@ -43,7 +39,7 @@ def template_command(
     run: Annotated[str, typer.Argument(metavar="RUN", help="The run of which save makes a template.")] = "last",
     json: opt.Json = False,
 ) -> None:
-    """Save, list, show and edit templates: question, system text, workers, limits, schema and plan in one file.
+    """Save, list and show templates: question, system text, workers, limits, schema and plan in one file.
 
     conductor ask -t NAME asks by one. They are yours, those of the project (.conductor/templates), and those that ship.
     """
@@ -57,11 +53,9 @@ def template_command(
         file = find_template(settings, name)
         print_line(file.source.text.rstrip("\n"))
         note_seen(file, settings)
-    elif action == "save":
-        path = save_template(settings, name, template_of_run(open_state(settings.paths).traces.ended(run)), new=True)
-        print_line(f"saved {path}; to change it: conductor template edit {name}")
     else:
-        _edit(settings, name)
+        path = save_template(settings, name, template_of_run(open_state(settings.paths).traces.ended(run)))
+        print_line(f"saved {path}, which your editor can change")
 
 
 def _print_list(settings: Settings, *, json: bool) -> None:
@@ -76,29 +70,6 @@ def _print_list(settings: Settings, *, json: bool) -> None:
         print_json([dict(zip(("name", "origin", "about"), row, strict=True)) for row in rows])
         return
     print_table((Column("NAME"), Column("FROM", drop=1), "ABOUT"), rows)
-
-
-def _edit(settings: Settings, name: str) -> None:
-    """Have the user change a template of his own; it begins as the one of that name which there is."""
-    from conductor_cli.cli.approval import edit_text
-
-    found = find_templates(settings).get(name)
-    before = SKELETON if found is None else read_text_file(found.path)  # which may be no TOML yet
-    try:
-        terminal = os.open(TERMINAL, os.O_RDWR)
-    except OSError:
-        hint = f"write {own_directory(settings) / name}.toml yourself"
-        raise UsageError("editing needs a terminal", hint=hint) from None
-    try:
-        text = edit_text(before, terminal, lambda: False, f"{name}.toml")
-    finally:
-        os.close(terminal)
-    if text == before:
-        print_line("nothing was changed")
-        return
-    path = save_template(settings, name, text, new=False)
-    TemplateFile(name=name, origin="yours", path=path).read()  # it is kept, and what is wrong is said
-    print_line(f'saved {path}; to use it: conductor ask -t {name} "…"')
 
 
 def open_template(session: Session, name: str, params: Sequence[str], words: str) -> Template:

@@ -58,8 +58,6 @@ def add_tools_command(
     server: Annotated[
         list[str] | None, typer.Argument(metavar="URL|COMMAND", help="An address, or after -- a command.")
     ] = None,
-    about: Annotated[str | None, typer.Option("--about", help="What they are for, for the planner.")] = None,
-    env: opt.Env = None,
     allow: Annotated[
         str | None, typer.Option("--allow", metavar="A,B", help="Call these tools without asking; '*' for all.")
     ] = None,
@@ -73,11 +71,12 @@ def add_tools_command(
     """Add a server of tools, or change one that was added: conductor tools add NAME -- COMMAND…, or … NAME URL.
 
     The secret of a --header without a value is asked for, or read from stdin; $VARIABLE in a value is read at each
-    start. --set takes the other settings: only=A,B to offer only these of its tools; read_only=A,B for tools that
-    change nothing, '*' for all; trust=false not to trust the server's read-only hints; local=true to treat it as local
-    in policies; seconds=S for the longest call.
+    start. --set takes the other settings: about=TEXT, what they are for, for the planner; env=A,B for variables that a
+    program gets; only=A,B to offer only these of its tools; read_only=A,B for tools that change nothing, '*' for all;
+    trust=false not to trust the server's read-only hints; local=true to treat it as local in policies; seconds=S for
+    the longest call.
     """
-    given: dict[str, Any] = {"about": about, "env": env or None, "allow": opt.split_names(allow)}
+    given: dict[str, Any] = {"allow": opt.split_names(allow)}
     if server and opt.is_address(server[0]):
         if len(server) > 1:
             raise UsageError(f"nothing may follow the address {server[0]!r:.80}", hint="put options before it")
@@ -86,7 +85,7 @@ def add_tools_command(
         raise UsageError(f"{server[0]!r:.80} is not an address of http or https", hint="a command goes after --")
     elif server:
         given["command"] = list(server)
-    given |= opt.parse_assignments(more, lists=("only", "read_only"))
+    given |= opt.parse_assignments(more, lists=("only", "read_only", "env"))
     headers = {}
     for text in header or ():
         key, _, value = (part.strip() for part in text.partition(":"))

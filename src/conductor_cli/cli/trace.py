@@ -10,8 +10,6 @@ from typing import Annotated
 import typer
 
 from conductor_cli.app.traces import (
-    STATES,
-    RunState,
     VerifiedTrace,
     delete_runs,
     display_settings,
@@ -65,9 +63,6 @@ def list_runs_command(
         typer.Argument(metavar="TEXT", help="Only runs that contain all these texts; case is ignored."),
     ] = None,
     count: Annotated[int, typer.Option("-n", min=1, help="How many, newest first.")] = COUNT,
-    state: Annotated[
-        RunState | None, typer.Option("--state", metavar="STATE", help=f"Only runs in this state: {', '.join(STATES)}.")
-    ] = None,
     worker: Annotated[
         str | None, typer.Option("--worker", metavar="NAME", help="Only runs that used this worker.")
     ] = None,
@@ -78,7 +73,7 @@ def list_runs_command(
     json: opt.Json = False,
 ) -> None:
     """List stored runs, newest first: all of them, or those whose question, subtasks or answers contain a text."""
-    query = make_run_query(state, worker, since, text or ())
+    query = make_run_query(worker, since, text or ())
     store = open_trace_store()
     try:
         if json:
@@ -111,7 +106,7 @@ def show_run_command(
     if flow:
         from conductor_cli.cli.approval import print_stored_flow  # loads everything that a run needs
 
-        print_stored_flow(store, found, step, color=context.obj.color, json=json)
+        print_stored_flow(store, found, step, color=display_settings(context.obj.config)["output.color"], json=json)
         return
     live = store.is_running(found)
     trace = store.trace(found)
@@ -133,7 +128,7 @@ def show_run_command(
         if step
         else trace_lines(trace, live=live, prompts=prompts, screen=screen)
     )
-    color = display_settings(context.obj.config, {"output.color": context.obj.color})["output.color"]
+    color = display_settings(context.obj.config)["output.color"]
     print_page(lines, OutputContext(stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=color))
 
 
@@ -148,8 +143,8 @@ def replay_command(
     progress: opt.ProgressOption = None,
 ) -> None:
     """Show a stored run again as it happened. Uses no network; exits with 0 however the run ended."""
-    flags = {"output.color": context.obj.color, "output.progress": progress}
-    settings, store = display_settings(context.obj.config, flags), open_trace_store()
+    settings = display_settings(context.obj.config, {"output.progress": progress})
+    store = open_trace_store()
     # Only a replay with pauses, or of the events, needs the streamed pieces.
     events = store.events(store.find(run), pieces=speed > 0 or format_ != "answer")
     view = open_replay_view(settings, format_, store, quiet=context.obj.quiet)
@@ -208,7 +203,7 @@ def _print_verified(found: VerifiedTrace) -> None:
 
 
 @app.command("rerun")
-@opt.with_run_options(omit=("mode", "workers", "pool", "max_steps", "recursion", "adapter", "rehearsal"))
+@opt.with_run_options(omit=("mode", "workers", "pool", "max_steps", "recursion", "rehearsal"))
 def rerun_command(
     context: typer.Context,
     options: opt.RunOptions,

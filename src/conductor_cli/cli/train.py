@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,6 @@ from conductor_cli.app.training import Training, TrainingRequest
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_check, print_json, print_line, print_notice
 from conductor_cli.cli.terminal_input import confirm_cost
-from conductor_cli.config import load_settings
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.plan import MAX_STEPS
 from conductor_cli.train.job import is_first
@@ -100,7 +98,7 @@ def train_command(
         raise UsageError(
             "--export needs --lora", hint="convert a fully trained checkpoint with llama.cpp's convert_hf_to_gguf.py"
         )
-    settings = load_settings(os.environ, {"output.color": context.obj.color}, context.obj.config)
+    settings = opt.stored_settings(context)
     changes = {
         "base": base, "profile": profile, "steps": steps, "prompts": prompts, "seed": seed,
         "max_plan_steps": settings.limits.steps or MAX_STEPS, **_tuned(tuned),

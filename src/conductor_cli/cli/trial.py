@@ -55,7 +55,7 @@ def try_command(
 ) -> None:
     """Find out on a few questions whether a plan pays: your best worker alone, one chosen worker, and a plan."""
     flags = opt.check_flags({"conductor.model": conductor, "conductor.pool": pool})
-    settings = load_settings(os.environ, {**flags, "output.color": context.obj.color}, context.obj.config)
+    settings = load_settings(os.environ, flags, context.obj.config)
     name, known = load_cases(REHEARSAL if rehearsal else cases or EVERYDAY, file=None, count=None, seed=0)
     names, settings = opt.parse_names(workers), replace(settings, rehearsal=rehearsal)
     offered = names or offered_workers(settings) or discovered_workers(settings)

@@ -82,7 +82,7 @@ def tune_command(
 ) -> None:
     """Learn from your cases which worker to ask, how to plan, and whether planning pays; say so where it is proved."""
     flags = opt.check_flags({"conductor.model": conductor, "conductor.pool": pool})
-    settings = load_settings(os.environ, {**flags, "output.color": context.obj.color}, context.obj.config)
+    settings = load_settings(os.environ, flags, context.obj.config)
     if output.suffix != SUFFIX or not output.absolute().parent.is_dir():
         raise UsageError(
             f"cannot write {output}", hint=f"name a file that ends with {SUFFIX}, in a directory that exists"
@@ -129,8 +129,7 @@ def _report(tuned: Tuned, output: Path, *, json: bool) -> None:
     if file is not None:
         setting = f"conductor model use {shlex.quote(str(output.absolute()))}"
     elif tuned.way != PLAN:
-        alone = shlex.quote(tuned.best)
-        setting = f"conductor pools add best {alone} && conductor config set conductor.pool best && "
+        setting = f"conductor config set policy.allow {shlex.quote(tuned.best)} && "
         setting += "conductor config set conductor.mode mini"
     if json:
         systems = [dump(system) for system in tuned.summary.systems]

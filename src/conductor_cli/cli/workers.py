@@ -1,37 +1,27 @@
-"""`conductor workers`: list, show, add, rm, test, calibrate."""
+"""`conductor workers`: list, models, show, add, rm, test, calibrate."""
 
 from __future__ import annotations
 
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from conductor_cli.app import workers
 from conductor_cli.app.check_results import CheckResult
-from conductor_cli.app.learning import SWITCH, list_cards, read_learned
+from conductor_cli.app.learning import learning_key, read_learned
 from conductor_cli.app.worker_probes import run_worker_tests, workers_to_test
-from conductor_cli.app.workers import WorkerRow
 from conductor_cli.cli import options as opt
-from conductor_cli.cli.output import (
-    print_check,
-    print_json,
-    print_line,
-    print_notice,
-    print_table,
-    print_text,
-)
+from conductor_cli.cli.output import print_check, print_json, print_line, print_notice, print_table, print_text
 from conductor_cli.cli.progress import show_running
-from conductor_cli.config import Settings, app_paths
+from conductor_cli.config import app_paths
 from conductor_cli.config.schema import PREFIX
 from conductor_cli.config.tables import find_pool
 from conductor_cli.core.errors import UsageError, suggest
 from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_duration, format_money
-from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.terminal_text import Column
 from conductor_cli.models.presets import model_of, recipient_of
@@ -45,11 +35,6 @@ CALIBRATE_COLUMNS: Final = (
 )  # fmt: skip
 
 
-CARDS_COLUMNS: Final = (
-    Column("WORKER", shrink=12), Column("TAG"), Column("CARD"), Column("GOOD / BAD"), Column("WEIGHT", drop=2),
-    Column("PLANNER READS"), Column("CARD FROM", drop=1, shrink=12),
-)  # fmt: skip
-
 WORKER_COLUMNS: Final = (
     Column("NAME", shrink=12), Column("MODEL", shrink=26), Column("ENABLED", drop=1), Column("TAGS", drop=5),
     Column("ACCEPTS", drop=4), Column("PRICE IN / OUT", drop=3), Column("KEY", drop=2),
@@ -58,28 +43,19 @@ WORKER_COLUMNS: Final = (
 app = typer.Typer(help="List, add and test the models that answer.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="The worker's name.")]
-Cards = Annotated[bool, typer.Option("--cards", help="Show their cards, including rating adjustments.")]
-OfPool = Annotated[str | None, typer.Option("--pool", metavar="NAME", help="All workers of this pool.")]
 
 
 @app.command("list")
-def list_workers_command(context: typer.Context, cards: Cards = False, json: opt.Json = False) -> None:
+def list_workers_command(context: typer.Context, json: opt.Json = False) -> None:
     """List the workers of the settings, or those found on this machine if the settings have none."""
     settings = opt.stored_settings(context)
     rows = workers.worker_rows(settings)
-    if cards:
-        _print_cards(settings, [row.worker for row in rows], json=json)
-    elif json:
+    if json:
         print_json([row.data() for row in rows])
-    else:
-        if not settings.workers:
-            none = "; none was found on this machine either: conductor setup, or conductor workers add NAME --kind KIND"
-            print_notice("no workers are configured" + ("; found on this machine:" if rows else none))
-        print_workers_table(rows)
-
-
-def print_workers_table(rows: Sequence[WorkerRow]) -> None:
-    """Print a table of workers."""
+        return
+    if not settings.workers:
+        none = "; none was found on this machine either: conductor setup, or conductor workers add NAME --kind KIND"
+        print_notice("no workers are configured" + ("; found on this machine:" if rows else none))
     cells = []
     for row in rows:
         worker, price = row.worker, row.price
@@ -90,26 +66,6 @@ def print_workers_table(rows: Sequence[WorkerRow]) -> None:
         cells.append([worker.name, model, enabled, tags, accepts, amounts, row.key])
     if cells:
         print_table(WORKER_COLUMNS, cells)
-
-
-def _print_cards(settings: Settings, listed: Sequence[Worker], *, json: bool) -> None:
-    """Print a row for each figure of each worker's card, what ratings say, and the figure that the planner reads."""
-    learned, stored = read_learned(settings)
-    if stored.problem:
-        print_notice(stored.problem)
-    if not settings[SWITCH]:
-        print_notice(f"{SWITCH} is false: ratings change no card")
-    rows = list_cards(listed, learned)
-    if json:
-        print_json([row.data() for row in rows])
-        return
-    cells = []
-    for row in rows:
-        card, now = (UNKNOWN if value is None else f"{value:.2f}" for value in (row.estimate.card, row.now))
-        rated, weight = f"{row.estimate.good} / {row.estimate.bad}", f"{row.estimate.weight:.1f}"
-        cells.append([row.worker, row.tag, card, rated, weight, now, row.source or UNKNOWN])
-    if cells:
-        print_table(CARDS_COLUMNS, cells)
 
 
 @app.command("models")
@@ -142,19 +98,39 @@ def list_offered_command(
 
 @app.command("show")
 def show_worker_command(context: typer.Context, name: Name, json: opt.Json = False) -> None:
-    """Show a worker: its model and settings, who reads what it is sent, its price, key and strengths."""
-    rows = {row.worker.name: row for row in workers.worker_rows(opt.stored_settings(context))}
+    """Show a worker: its model and settings, who reads what it is sent, its price, key, strengths and ratings."""
+    settings = opt.stored_settings(context)
+    rows = {row.worker.name: row for row in workers.worker_rows(settings)}
     if name not in rows:
         raise UsageError(f"no worker is named {name!r}", hint=suggest(name, rows))
     row = rows[name]
+    worker, price, options, card = row.worker, row.price, row.worker.public().options, row.worker.card
+    learned, stored = read_learned(settings)
+    if stored.problem:
+        print_notice(stored.problem)
+    now = learned.on(worker, learning_key(worker)).card.strengths
+    ratings = {
+        tag: {"good": each.good, "bad": each.bad, "weight": round(each.weight, 2), "now": now.get(tag)}
+        for tag, each in learned.estimates(learning_key(worker), card).items()
+    }
     if json:
-        print_json(row.data())
+        print_json(row.data() | {"ratings": ratings})
         return
-    worker, price, options = row.worker, row.price, row.worker.public().options
     enabled = "no" if not row.configured.enabled else f"yes, but {row.objection}" if row.objection else "yes"
     told = [
         f"{name} {shlex.join(map(str, value)) if isinstance(value, list | tuple) else value}"
         for name, value in options.items()
+    ]
+    best = sorted(card.strengths.items(), key=lambda item: -item[1])
+    good_at = ", ".join(f"{tag} {share:.2f}" for tag, share in best) or card.words
+    if good_at:
+        how = "measured" if card.measured else "not measured"
+        good_at += f" ({how}: {card.source})" if card.source else f" ({how})"
+    rated = [
+        f"{tag} {each['good']} good, {each['bad']} bad"
+        + (f", so the planner reads {now[tag]:.2f}" if tag in now else "")
+        for tag, each in ratings.items()
+        if each["good"] or each["bad"]
     ]
     facts = {
         "kind": worker.kind,
@@ -168,22 +144,13 @@ def show_worker_command(context: typer.Context, name: Name, json: opt.Json = Fal
         "pools": ", ".join(row.pools) or UNKNOWN,
         "price": f"{workers.describe_price(price)} ({row.price_source})" if price else row.price_source,
         "accepts": ", ".join(("text", *row.accepts)),
-        "good at": _format_card(worker.card),
+        "good at": good_at or "unknown; measure it with: conductor workers calibrate",
+        "rated": "; ".join(rated) or UNKNOWN,
         "key": row.key,
         "enabled": enabled,
         "source": row.configured.source,
     }
     print_table(("WORKER", name), [[fact, value] for fact, value in facts.items()])
-
-
-def _format_card(card: Card) -> str:
-    """A capability card in one line, with its source."""
-    best = sorted(card.strengths.items(), key=lambda item: -item[1])
-    told = ", ".join(f"{tag} {share:.2f}" for tag, share in best) or card.words
-    if not told:
-        return "unknown; measure it with: conductor workers calibrate"
-    how = "measured" if card.measured else "not measured"
-    return f"{told} ({how}: {card.source})" if card.source else f"{told} ({how})"
 
 
 @app.command("add")
@@ -207,11 +174,9 @@ def add_worker_command(
     model: Annotated[
         str | None, typer.Option("--model", "-m", help="The provider's model name, or a GGUF file.")
     ] = None,
-    about: Annotated[str | None, typer.Option("--about", help="What it is good at, for the planner.")] = None,
     base_url: Annotated[
         str | None, typer.Option("--base-url", metavar="URL", help="Address to use instead of the provider's own.")
     ] = None,
-    env: opt.Env = None,
     sandbox: Annotated[bool, typer.Option("--sandbox", help="Run a program under bubblewrap.")] = False,
     tools: Annotated[
         str | None, typer.Option("--tools", metavar="A,B", help="Tools that it may call: conductor tools list.")
@@ -220,8 +185,8 @@ def add_worker_command(
 ) -> None:
     """Add a worker, or change one that was added.
 
-    --set takes every other setting of a worker, such as temperature=0.2, price=1.25,10, accepts=image,pdf or
-    key_env=NAME; a name that it does not know is answered with the names that it knows.
+    --set takes every other setting of a worker, such as about="good at sums", temperature=0.2, price=1.25,10,
+    accepts=image,pdf, key_env=NAME or env=A,B; a name that it does not know is answered with the names that it knows.
     """
     settings = opt.stored_settings(context)
     assigned = opt.parse_assignments(more, lists=("accepts", "args", "command", "env", "tags", "tools"))
@@ -236,48 +201,31 @@ def add_worker_command(
         elif text == ["none"]:
             assigned[key] = []
     given = {
-        "kind": kind, "model": model, "about": about, "base_url": base_url, "env": env or None,
-        "sandbox": sandbox or None, "tools": opt.split_names(tools), **assigned,
+        "kind": kind, "model": model, "base_url": base_url, "sandbox": sandbox or None,
+        "tools": opt.split_names(tools), **assigned,
     }  # fmt: skip
     unset = [key for key, value in assigned.items() if value is None]
+
+    def as_option(found: re.Match[str]) -> str:
+        """An example of a line of a file, as an option of this command."""
+        key, value = found.groups()
+        if value is None:
+            return "for example: conductor workers add NAME"
+        option = f"--{key.replace('_', '-')} " if key in ("kind", "model", "base_url") else f"--set {key}="
+        return f"for example: {option}{value}"
+
     try:
         changed = workers.store_worker(settings, name, given, unset, words=words or ())
-    except UsageError as error:  # examples are lines of a file there
+    except UsageError as error:
+        example = r'for example: (\w+) = (?:"([^"]*)"|\[[^\]]*\], or …)'
         message, hint = (
-            re.sub(r'for example: (\w+) = (?:"([^"]*)"|\[[^\]]*\], or …)', _option_for, text).replace(
-                "base_url", "--base-url"
-            )
-            for text in (error.message, error.hint)
+            re.sub(example, as_option, text).replace("base_url", "--base-url") for text in (error.message, error.hint)
         )
         raise UsageError(message, hint=hint) from None
-    print_text(f"{_describe_changes(name, changed)}; check it with: conductor workers test {name}")
-
-
-def _option_for(found: re.Match[str]) -> str:
-    """Return an example of TOML as an option of `workers add`."""
-    key, value = found.groups()
-    if value is None:
-        return "for example: conductor workers add NAME"
-    option = key.replace("_", "-") if key in ("kind", "model", "base_url") else ""
-    return f"for example: --{option} {value}" if option else f"for example: --set {key}={value}"
-
-
-def _describe_changes(name: str, changed: Mapping[str, tuple[Any, Any]] | None) -> str:
-    """`changed fast: model llama3.2 is now llama3.3`. What a program is started with is only named."""
-    if changed is None:
-        return f"added {name}"
-    parts = [f"{key} {_describe_change(key, old, new)}" for key, (old, new) in changed.items()]
-    return f"changed {name}: {', '.join(parts) or 'nothing, it was like this before'}"
-
-
-def _describe_change(key: str, old: Any, new: Any) -> str:  # noqa: ANN401 - TOML values
-    if new is None:
-        return "removed"
-    if key in ("tags", "accepts", "tools"):
-        old, new = (" ".join(map(str, value or ())) for value in (old, new))
-    if not isinstance(new, str | int | float):
-        return "replaced" if old else "added"
-    return f"{old!s:.60} is now {new!s:.60}" if old else f"is now {new!s:.60}"
+    done = f"added {name}"
+    if changed is not None:
+        done = f"changed {name}: {', '.join(changed) or 'nothing, it was like this before'}"
+    print_text(f"{done}; check it with: conductor workers test {name}")
 
 
 @app.command("rm")
@@ -296,7 +244,7 @@ def remove_workers_command(
 def try_workers_command(
     context: typer.Context,
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Workers to test; default: all.")] = None,
-    pool: OfPool = None,
+    pool: Annotated[str | None, typer.Option("--pool", metavar="NAME", help="All workers of this pool.")] = None,
     json: opt.Json = False,
 ) -> None:
     """Send each worker a one-token request in parallel, with its own settings."""
@@ -342,7 +290,7 @@ def calibrate_command(
     from conductor_cli.models.disk import check_writable
 
     flags = opt.check_flags({"output.progress": progress, "conductor.pool": pool})
-    settings = load_settings(os.environ, {**flags, "output.color": context.obj.color}, context.obj.config)
+    settings = load_settings(os.environ, flags, context.obj.config)
     calibration = plan_calibration(
         settings, cases, workers=opt.parse_names(named), count=count, seed=seed, parallel=parallel
     )

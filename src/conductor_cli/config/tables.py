@@ -22,7 +22,7 @@ from conductor_cli.core.redact import secrets_in
 from conductor_cli.core.serialization import DecodeError, load
 from conductor_cli.core.usage import FREE, Price
 from conductor_cli.models.command.programs import PROGRAMS
-from conductor_cli.models.presets import costs_nothing, holds_password, shipped_pools
+from conductor_cli.models.presets import costs_nothing, holds_password
 from conductor_cli.models.worker_options import OptionError, check_options
 from conductor_cli.tools.servers import ToolTable
 
@@ -298,9 +298,7 @@ def find_pool(pools: Iterable[NamedPool], name: str) -> NamedPool:
     known = {pool.name: pool for pool in pools}
     if name in known:
         return known[name]
-    if name in shipped_pools():
-        raise UsageError(f"pool {name!r} is not added yet", hint=f"conductor pools add {name}")
-    hint = suggest(name, known) if known else "conductor pools add NAME WORKER…"
+    hint = suggest(name, known) if known else 'a file of settings has it: [pools.NAME], workers = ["A", "B"]'
     raise UsageError(f"no pool is named {name!r:.60}", hint=hint)
 
 
@@ -312,12 +310,6 @@ def pool_members(pool: NamedPool, workers: Sequence[ConfiguredWorker]) -> tuple[
             message = f"{pool.where}: pool {pool.name!r} names {name!r:.60}, which is not a worker"
             raise ConfigError(message, hint=f"known: {', '.join(known) or 'none'}")
     return tuple(known[name] for name in pool.workers)
-
-
-def update_pool(paths: AppPaths, name: str, changes: Mapping[str, Any]) -> None:
-    """Put a pool into the tool's own file. Raises `ConfigError` before anything is written."""
-    _parse_pool(changed_table(paths, "pools", name, changes))
-    update_table(paths, "pools", name, changes)
 
 
 VARIABLE: Final = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")

@@ -1,6 +1,6 @@
-"""What ships with this tool: the one table of providers, pools such as the published one, and capability cards.
+"""What ships with this tool: the one table of providers, and capability cards.
 
-Providers and pools are in `presets.toml` beside this file. Model names age: a newer one, and a price for it, is set in
+Providers are in `presets.toml` beside this file. Model names age: a newer one, and a price for it, is set in
 the configuration. Cards are in `cards.toml`: they were not measured here, and each names its source. A worker's own
 card and a measured one are used before them.
 """
@@ -71,7 +71,7 @@ OPENAI_APIS: Final = ("chat-completions", "responses")
 
 UNKNOWN_SERVER: Final = Preset(form="ask")  # a server with OpenAI's API about which nothing is known before it is asked
 SHIPPED: Final[Mapping[str, Any]] = tomllib.loads(DATA.read_text(encoding="utf-8"))
-"""The content of `presets.toml`: `as_of`, `providers` and `pools`."""
+"""The content of `presets.toml`: `as_of` and `providers`."""
 
 
 PRESETS: Final[Mapping[str, Preset]] = {
@@ -81,11 +81,6 @@ PRESETS: Final[Mapping[str, Preset]] = {
     for kind, values in SHIPPED["providers"].items()
 }
 """Every kind of worker that is a remote model, by name."""
-
-
-def as_of() -> str:
-    """Return the day on which models and addresses were collected: YYYY-MM-DD."""
-    return str(SHIPPED["as_of"])
 
 
 def base_url_of(worker: Worker) -> str:
@@ -272,47 +267,6 @@ def price_name(worker: Worker) -> str:
     if preset is None or worker.kind in ("openai-compatible", "openrouter") or preset.local:
         return ""
     return preset.prices + model_of(worker) if is_own_address(worker) else ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShippedWorker:
-    """A worker of a pool that ships. `table` is its entry as a settings file would have it, `source` where it is from.
-
-    `replaces` is the published model that it stands in for, empty if it is that model.
-    """
-
-    name: str
-    table: Mapping[str, Any]
-    replaces: str = ""
-    source: str = ""
-
-    @property
-    def worker(self) -> Worker:
-        options = {key: value for key, value in self.table.items() if key not in ("kind", "model")}
-        return Worker(name=self.name, kind=self.table["kind"], model=self.table["model"], options=options)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShippedPool:
-    """A pool that ships, in the order in which its workers are offered, and where it is from."""
-
-    name: str
-    about: str
-    source: str
-    workers: tuple[ShippedWorker, ...]
-
-
-def shipped_pools() -> Mapping[str, ShippedPool]:
-    """Return every pool that ships with this tool, by name."""
-
-    def worker(line: Mapping[str, Any]) -> ShippedWorker:
-        named = {key: line[key] for key in ("name", "replaces", "source") if key in line}
-        return ShippedWorker(table={key: line[key] for key in line if key not in named}, **named)
-
-    return {
-        name: ShippedPool(name=name, **pool | {"workers": tuple(map(worker, pool["workers"]))})
-        for name, pool in SHIPPED["pools"].items()
-    }
 
 
 def builtin_card(worker: Worker) -> Card:

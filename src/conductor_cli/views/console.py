@@ -55,7 +55,7 @@ class OutputContext:
 
 
 def uses_color(context: OutputContext) -> bool | None:
-    """Whether to use colours; None lets the terminal decide. `--color` wins over the environment."""
+    """Whether to use colours; None lets the terminal decide. The setting wins over the environment."""
     if context.color != "auto":
         return context.color == "always"
     if context.environ.get("NO_COLOR"):
