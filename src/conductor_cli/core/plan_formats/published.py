@@ -25,7 +25,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from conductor_cli.core.chat import Message
@@ -34,8 +34,7 @@ from conductor_cli.core.formatting import format_count
 from conductor_cli.core.plan import GIVEN, KeepAnswer, Plan, PlanRules, Step, check_step
 from conductor_cli.core.plan_formats import base
 from conductor_cli.core.plan_formats.base import ParsedStep, PlanFormat, PlanFormatContext
-from conductor_cli.core.prompt_text import fence, question_text, shorten
-from conductor_cli.core.question import Question
+from conductor_cli.core.question import Question, fence, question_text, shorten
 
 _LABEL = re.compile(
     r"(?:(?P<ids>model[_ ]ids?)|(?P<subtasks>subtasks?)|(?P<access>access(?:[_ ]list)?))[\"'*]*\s*[:=]\s*(?=\[)",
@@ -77,11 +76,8 @@ class PublishedParser:
             raise PlanError(
                 "the text does not end with three whole lists",
                 hint="expected model_id, subtasks and access_list",
-                line=self._tail(),
+                line=self._raw[-200:].strip(),
             )
-
-    def _tail(self) -> str:
-        return self._raw[-200:].strip()
 
     def _read(self) -> Iterator[ParsedStep | KeepAnswer]:
         lists = {} if self._whole else self._lists()
@@ -91,16 +87,16 @@ class PublishedParser:
         plain = [item.strip("\"' ") for item in ids.items]
         known = [str(int(item)) for item in plain if item.isdecimal() and len(item) < 5]
         if len(known) > self._context.rules.steps - self._context.first + 1:
-            raise base.too_many(self._context, self._tail())
+            raise base.too_many(self._context, self._raw[-200:].strip())
         if len(known) == len(subtasks.items):
             yield from self._steps(known, subtasks.items, access.items)
         if access.closed:
             self._whole = True
             if not ids.items and not subtasks.items and not access.items:
-                yield base.checked_accept(self._context, self.reasoning, self._tail())
+                yield base.checked_accept(self._context, self.reasoning, self._raw[-200:].strip())
             elif not 0 < len(known) == len(subtasks.items) == len(access.items):
                 counts = f"{len(known)} ids, {len(subtasks.items)} subtasks, {len(access.items)} access entries"
-                raise PlanError(f"the three lists differ in length: {counts}", line=self._tail())
+                raise PlanError(f"the three lists differ in length: {counts}", line=self._raw[-200:].strip())
 
     def _steps(self, ids: list[str], subtasks: list[str], access: list[str]) -> Iterator[ParsedStep]:
         """Yield the steps whose access entries have been closed since the last look."""
@@ -239,20 +235,9 @@ SYSTEM: Final = (
     "users."
 )
 
-PREFILL: Final = (
-    "Let's think step by step about what this question needs, and then write the subtasks, the models and the access "
-    "list."
-)
-
-PREFILL_AGAIN: Final = (
-    "Let's think step by step about whether the earlier routing has to be changed, and then write the subtasks, the "
-    "models and the access list."
-)
-"""The beginning of the reply where there is an answer already."""
-
-QUESTION_MARKS: Final = ("USER QUESTION:", "END OF USER QUESTION")
-
-MODELS_MARK: Final = "AVAILABLE LANGUAGE MODELS:"
+_THINK: Final = "Let's think step by step about {}, and then write the subtasks, the models and the access list."
+PREFILL: Final = _THINK.format("what this question needs")
+PREFILL_AGAIN: Final = _THINK.format("whether the earlier routing has to be changed")  # Where there is an answer
 
 _TASK: Final = """\
 Your role is to obtain the answer to a user's question by asking powerful language models with different skills, one \
@@ -272,101 +257,76 @@ Reason first. Then write three Python lists of equal length:
 model_id: the integer id of the model of each step.
 subtasks: the subtask of each step, a string.
 access_list: for each step, [] if its model sees no earlier step, or ["all"] if it sees all earlier subtasks and \
-responses.
-
-For instance:"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Example:
-    """A question, and a routing by the numbers of models; `seen` says which steps see all the steps before them."""
-
-    question: str
-    reasoning: str
-    models: tuple[int, ...]
-    subtasks: tuple[str, ...]
-    seen: tuple[bool, ...]
+responses."""
 
 
 _EXAMPLES: Final = (
-    _Example(
-        question="Reach 428 with +, -, * and / from the numbers 3, 8, 25 and 50, each used at most once.",
-        reasoning=(
-            "A search by hand is easy to get wrong, so one model should look for products near the target, another "
-            "should test what it found, and the first should write the expression."
+    (
+        "Reach 428 with +, -, * and / from the numbers 3, 8, 25 and 50, each used at most once.",
+        Plan(
+            reasoning="A search by hand is easy to get wrong, so one model should look for products near the target, "
+            "another should test what it found, and the first should write the expression.",
+            steps=(
+                Step(
+                    worker="0",
+                    subtask="List products of two of the numbers that come close to the target, with what remains.",
+                ),
+                Step(
+                    worker="2",
+                    access=(1,),
+                    subtask="Test each candidate by computing it step by step, and look for others if none reaches the "
+                    "target.",
+                ),
+                Step(
+                    worker="0",
+                    access=(1, 2),
+                    subtask="Write one expression that reaches the target exactly, after checking which numbers it "
+                    "uses.",
+                ),
+            ),
         ),
-        models=(0, 2, 0),
-        subtasks=(
-            "List products of two of the numbers that come close to the target, with what remains.",
-            "Test each candidate by computing it step by step, and look for others if none reaches the target.",
-            "Write one expression that reaches the target exactly, after checking which numbers it uses.",
-        ),
-        seen=(False, True, True),
     ),
-    _Example(
-        question="Do beta blockers lower the risk of death in heart failure with reduced ejection fraction? Yes or no?",
-        reasoning=(
-            "This is a matter of evidence. Two models should recall it without seeing each other, so that they do not "
-            "repeat one mistake, and a third should weigh both."
+    (
+        "Do beta blockers lower the risk of death in heart failure with reduced ejection fraction? Yes or no?",
+        Plan(
+            reasoning="This is a matter of evidence. Two models should recall it without seeing each other, so that "
+            "they do not repeat one mistake, and a third should weigh both.",
+            steps=(
+                Step(worker="1", subtask="Name the main trials on this question and what each of them found."),
+                Step(worker="0", subtask="Answer from guidelines and reviews, and say how sure you are."),
+                Step(
+                    worker="2",
+                    access=(1, 2),
+                    subtask="Compare both responses, settle what they disagree on, and answer with yes or no.",
+                ),
+            ),
         ),
-        models=(1, 0, 2),
-        subtasks=(
-            "Name the main trials on this question and what each of them found.",
-            "Answer from guidelines and reviews, and say how sure you are.",
-            "Compare both responses, settle what they disagree on, and answer with yes or no.",
-        ),
-        seen=(False, False, True),
-    ),
-    _Example(
-        question="Find the limit of (1 - cos(3x)) / x^2 as x approaches 0.",
-        reasoning="One derivation is enough if another model checks it by a second method.",
-        models=(2, 1),
-        subtasks=(
-            "Derive the limit with a series expansion, line by line.",
-            "Check the derivation with another method, correct it if it is wrong, and state the limit.",
-        ),
-        seen=(False, True),
-    ),
-    _Example(
-        question="Reach 95 with +, -, * and / from the numbers 2, 5, 9 and 10, each used at most once.",
-        reasoning=(
-            "Two models can search on their own, in different ways. A third should verify what they found, and then "
-            "the expression is written in the form that was asked for."
-        ),
-        models=(1, 0, 2, 1),
-        subtasks=(
-            "Search from the largest product downwards.",
-            "Search backwards from the target, by asking what the last operation could be.",
-            "Recompute every expression that was found, and discard those that are wrong or use a number twice.",
-            "Write one valid expression, and nothing else.",
-        ),
-        seen=(False, False, True, True),
     ),
 )
+"""Questions, and a routing of each by the numbers of models."""
 
 
 def published_messages(  # noqa: PLR0913 - the parts of the template
-    question: Question,
-    context: PlanFormatContext,
-    *,
-    pool_size: int,
-    characters: int,
-    examples: bool = True,
+    question: Question, context: PlanFormatContext, *, pool_size: int, characters: int, examples: bool = True,
     rules: Sequence[str] = (),
-) -> tuple[list[Message], str]:
+) -> tuple[list[Message], str]:  # fmt: skip
     """Return the two messages, and how the reply begins.
 
     The question and an existing answer are shortened to `characters` each. `pool_size` counts all workers; only those
     that may be asked now are listed, under their own numbers. `rules` say who may see what, and follow the list.
     """
     steps = format_count(context.rules.steps, "routing step")
-    shown = [_example_text(example, pool_size) for example in _EXAMPLES] if examples else []
-    first, last = QUESTION_MARKS
-    parts = [
-        _TASK.format(steps=steps) if examples else _TASK.format(steps=steps).removesuffix("\n\nFor instance:"),
-        *shown,
-        f"{first}\n{question_text(question, characters)}\n{last}",
-        "\n".join([MODELS_MARK, *(f"Model id {label}" for label in context.allowed)]),
+    parts = [_TASK.format(steps=steps) + ("\n\nFor instance:" if examples else "")]
+    names = [str(number) for number in range(pool_size)]
+    own = PlanFormatContext(rules=PlanRules(workers=tuple(names)), labels={name: name for name in names})
+    for asked, plan in _EXAMPLES if examples else ():
+        # The ids are wrapped to the size of the pool, so that none of them is invalid.
+        wrapped = tuple(replace(step, worker=str(int(step.worker) % pool_size)) for step in plan.steps)
+        text = PublishedFormat().render(replace(plan, steps=wrapped), own)
+        parts.append(f"Question: {asked}\nAssistant Response: {text}")
+    parts += [
+        f"USER QUESTION:\n{question_text(question, characters)}\nEND OF USER QUESTION",
+        "\n".join(["AVAILABLE LANGUAGE MODELS:", *(f"Model id {label}" for label in context.allowed)]),
         *rules,
     ]
     if question.given:
@@ -379,17 +339,3 @@ def published_messages(  # noqa: PLR0913 - the parts of the template
         )
     messages = [Message(role="system", content=SYSTEM), Message(role="user", content="\n\n".join(parts))]
     return messages, PREFILL_AGAIN if question.given else PREFILL
-
-
-def _example_text(example: _Example, pool_size: int) -> str:
-    """Return an example. Its ids are wrapped to the size of the pool, so that none of them is invalid."""
-    names = tuple(str(number) for number in range(pool_size))
-    context = PlanFormatContext(rules=PlanRules(workers=names), labels={name: name for name in names})
-    steps = tuple(
-        Step(worker=str(model % pool_size), subtask=subtask, access=tuple(range(1, number)) if seen else ())
-        for number, (model, subtask, seen) in enumerate(
-            zip(example.models, example.subtasks, example.seen, strict=True), start=1
-        )
-    )
-    text = PublishedFormat().render(Plan(reasoning=example.reasoning, steps=steps), context)
-    return f"Question: {example.question}\nAssistant Response: {text}"
