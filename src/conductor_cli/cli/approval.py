@@ -23,8 +23,7 @@ from conductor_cli.core.events import ToolOffered
 from conductor_cli.core.plan import Decision, Plan
 from conductor_cli.core.plan_file import format_plan_file, parse_plan_file
 from conductor_cli.core.pool import Limits
-from conductor_cli.core.prompt_text import shorten
-from conductor_cli.core.question import Question
+from conductor_cli.core.question import Question, shorten
 from conductor_cli.core.terminal_text import one_line, reveal, sanitize
 from conductor_cli.run import Run
 from conductor_cli.run.conductor import ToolVerdict

@@ -115,32 +115,23 @@ def _as_planned(record: StepRecord, step: Step) -> StepRecord:
     return StepRecord(number=record.number, step=step, last=record.last, planned=record.planned, worker=step.worker)
 
 
-def outdated_steps(trace: Trace) -> frozenset[int]:
-    """The steps whose work a resumed run cannot reuse: they read, directly or not, a step that still has to be done."""
-    given_up = () if trace.revised is None else (trace.revised.step, *trace.revised.left_out)
-    unanswered, outdated = set[int](), set[int]()
-    for record in trace.steps:
-        if record.number in given_up:
-            continue
-        did_something = record.state == "done" or record.nested is not None
-        if did_something and unanswered & {*record.step.access}:
-            outdated.add(record.number)
-        if record.state != "done" or record.number in outdated:
-            unanswered.add(record.number)
-    return frozenset(outdated)
-
-
 def without_outdated(trace: Trace) -> Trace:
-    """Return the run with its outdated steps as they were planned. Their calls of tools stay: the user is told of them.
+    """Return the run with those steps as they were planned whose work a resumed run cannot reuse.
 
+    They read, directly or not, a step that still has to be done. Their calls of tools stay: the user is told of them.
     The policy and the nested runs of the run that resumes it look at this trace too.
     """
-    outdated = outdated_steps(trace)
-    steps = tuple(
-        replace(_as_planned(record, record.step), tools=record.tools) if record.number in outdated else record
-        for record in trace.steps
-    )
-    return replace(trace, steps=steps)
+    given_up = () if trace.revised is None else (trace.revised.step, *trace.revised.left_out)
+    unanswered, steps = set[int](), list[StepRecord]()
+    for record in trace.steps:
+        outdated = (record.state == "done" or record.nested is not None) and unanswered & {*record.step.access}
+        if outdated and record.number not in given_up:
+            steps.append(replace(_as_planned(record, record.step), tools=record.tools))
+        else:
+            steps.append(record)
+        if steps[-1].state != "done" and record.number not in given_up:
+            unanswered.add(record.number)
+    return replace(trace, steps=tuple(steps))
 
 
 def check_step_exists(trace: Trace, number: int) -> None:

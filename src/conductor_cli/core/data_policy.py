@@ -59,7 +59,6 @@ class DataPolicy:
 
     @cached_property
     def allowed(self) -> tuple[str, ...]:
-        """The workers that a plan may name."""
         return tuple(
             name
             for name in self._workers
@@ -68,7 +67,6 @@ class DataPolicy:
 
     @cached_property
     def excluded(self) -> frozenset[str]:
-        """The workers that no plan may name."""
         return frozenset() if self._is_empty else frozenset(self._workers) - frozenset(self.allowed)
 
     @cached_property
@@ -89,23 +87,24 @@ class DataPolicy:
     # What a model is shown
 
     def withheld(self, name: str) -> tuple[str, ...]:
-        """Return the parts of the question that a worker is not shown: history, files."""
         return () if self._is_shown_files(name) else self._parts_with_files()
 
     def withheld_from_conductor(self) -> tuple[str, ...]:
-        """Return the parts of the question that the conductor is not shown."""
         return () if self._conductor_sees_files else self._parts_with_files()
 
     def _parts_with_files(self) -> tuple[str, ...]:
         return tuple(part for part in _PARTS if getattr(self.question, part))
 
     def question_for(self, name: str) -> Question:
-        """Return the question as a worker is shown it."""
-        return self.question if self._is_shown_files(name) else _without_files(self.question)
+        return self.question if self._is_shown_files(name) else self._question_without_files
 
     def question_for_conductor(self) -> Question:
-        """Return the question as the conductor is shown it."""
-        return self.question if self._conductor_sees_files else _without_files(self.question)
+        return self.question if self._conductor_sees_files else self._question_without_files
+
+    @cached_property
+    def _question_without_files(self) -> Question:
+        # Nor earlier turns, which may quote them.
+        return replace(self.question, history=(), files=(), conversation=None, context=())
 
     def rules_for_planner(self, context: PlanFormatContext) -> tuple[str, ...]:
         """Return what the conductor is told about who may see what, a line each."""
@@ -157,7 +156,6 @@ class DataPolicy:
         return self.reveals_files(step) or any(holds[item] for item in step.access if item < len(holds))
 
     def plan_violation(self, plan: Plan) -> Failure | None:
-        """Return why the policy forbids a whole plan; None where it allows it."""
         for index, step in enumerate(plan.steps):
             why = self.violation(plan.steps[:index], step)
             if why:
@@ -165,7 +163,6 @@ class DataPolicy:
         return None
 
     def violation(self, before: Sequence[Step], step: Step) -> str:
-        """Return why `step` may not follow those `before` it, empty where it may."""
         if self._is_empty:
             return ""
         name, number = step.worker, len(before) + 1
@@ -234,11 +231,6 @@ class DataPolicy:
             raise no_worker_error({name: self.pool_policy.denial_reason(name) or alone for name in self.excluded})
 
 
-def _without_files(question: Question) -> Question:
-    """Return the question without the files, and without earlier turns, which may quote them."""
-    return replace(question, history=(), files=(), conversation=None, context=())
-
-
 def withheld_note(parts: Sequence[str]) -> str:
     """Return what a model is told about the parts of the question that it is not shown."""
     return f"Not shown to you: {', '.join(_PARTS[part] for part in parts)}." if parts else ""
@@ -261,7 +253,6 @@ class MediaAccess:
     hidden: Mapping[MediaKind, tuple[str, ...]]
 
     def seen_by(self, worker: str) -> frozenset[MediaKind]:
-        """Return the kinds that a worker can see."""
         return frozenset(kind for kind, names in self.names.items() if worker in names)
 
     def best_of(self, workers: Sequence[str]) -> tuple[str, ...]:
@@ -273,20 +264,17 @@ class MediaAccess:
         """Return whether a worker sees all that the planned one would."""
         return self.seen_by(planned) <= self.seen_by(worker)
 
-    def unseen(self, steps: Iterable[Step]) -> tuple[MediaKind, ...]:
-        """Return the kinds that no step sees."""
+    def fault(self, steps: Iterable[Step]) -> str:
+        """Return why these steps are no valid plan: none of them sees a kind of file. Empty where they are one."""
         steps = tuple(steps)
         if any(step.worker == SELF and not step.access for step in steps):
-            return ()
+            return ""
         seen = {kind for step in steps for kind in self.seen_by(step.worker)}
-        return tuple(kind for kind in self.files if kind not in seen)
-
-    def fault(self, steps: Iterable[Step]) -> str:
-        """Return why these steps are not a valid plan; empty where they are."""
-        for kind in self.unseen(steps):
-            who = format_list(self.names[kind]) or "nobody"
-            # Without the name of the file: the planner may not be shown the files.
-            return f"no step asks a worker that can see the attached {_SINGULARS[kind]}; {who} can"
+        for kind in self.files:
+            if kind not in seen:
+                # Without the name of the file: the planner may not be shown the files.
+                who = format_list(self.names[kind]) or "nobody"
+                return f"no step asks a worker that can see the attached {_SINGULARS[kind]}; {who} can"
         return ""
 
 

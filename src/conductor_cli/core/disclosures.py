@@ -17,7 +17,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Message
 from conductor_cli.core.plan import GIVEN, SELF, Step
 from conductor_cli.core.pool import Pool, Worker
-from conductor_cli.core.question import File, Question
+from conductor_cli.core.question import Question
 from conductor_cli.core.tools import tool_party
 
 HEAD: Final = 40  # How many characters identify a text whose middle or end was left out
@@ -41,10 +41,7 @@ class Disclosure:
     attempt: int = 1
 
 
-RecipientOf = Callable[[Worker], str]  # The recipient of what a worker is sent
-
-
-def disclosures_of(events: Iterable[ev.Event], recipient_of: RecipientOf) -> tuple[Disclosure, ...]:
+def disclosures_of(events: Iterable[ev.Event], recipient_of: Callable[[Worker], str]) -> tuple[Disclosure, ...]:
     """Return every call of a run, in the order in which they began."""
     run = _RunReader(recipient_of)
     for event in events:
@@ -66,7 +63,7 @@ def expected_disclosures(
     """
     expected = []
     for number, step in enumerate(steps, start=1):
-        texts = (*_names_of(question_for(step.worker)), *map(_name_of_answer, step.access))
+        texts = (*_names_of(question_for(step.worker)), *(f"the answer of step {seen}" for seen in step.access))
         readers = [(step.worker, recipient) for recipient in recipients[step.worker]]
         readers += [(tool_party(server), tool_party(server)) for server in tools_of(number)]
         expected += [
@@ -82,12 +79,11 @@ def planning_disclosure(question: Question, recipient: str) -> Disclosure:
 
 
 def _names_of(question: Question) -> tuple[str, ...]:
-    attached = {_name_of_file(file) for file in question.files if file.attachment is not None}
+    attached = {f"file {file.name}" for file in question.files if file.attachment is not None}
     return tuple(dict.fromkeys(name for name, text in _texts_of(question) if text or name in attached))
 
 
 def _texts_of(question: Question) -> Iterator[tuple[str, str]]:
-    """Yield the texts of a question, each with what it is called."""
     yield "the question", question.text
     yield "the system text", question.system
     for text in question.context:
@@ -96,19 +92,11 @@ def _texts_of(question: Question) -> Iterator[tuple[str, str]]:
         yield "earlier turns", turn.question
         yield "earlier turns", turn.answer
     for file in question.files:
-        yield _name_of_file(file), file.text
+        yield f"file {file.name}", file.text
     if question.schema is not None:
         yield "the schema", json.dumps(question.schema, ensure_ascii=False)
     for given in question.given:
         yield f"the given answer of {given.worker}", given.answer
-
-
-def _name_of_file(file: File) -> str:
-    return f"file {file.name}"
-
-
-def _name_of_answer(step: int) -> str:
-    return f"the answer of step {step}"
 
 
 def _normalized(text: str) -> str:
@@ -120,7 +108,7 @@ def _normalized(text: str) -> str:
 class _RunReader:
     """Collects the calls of one run from its events; `path` are the steps that it is nested in."""
 
-    recipient_of: RecipientOf
+    recipient_of: Callable[[Worker], str]
     path: tuple[int, ...] = ()
     sent: dict[tuple[int | str, ...], Disclosure] = field(default_factory=dict)
     """The calls by path, step and attempt, of tools by their server too; those of nested runs are among them."""
@@ -135,26 +123,29 @@ class _RunReader:
     planning: bool = False  # The conductor is writing, and no event has reported the call yet
 
     def follow(self, event: ev.Event) -> None:
+        step, attempt, worker, recipient, texts = 0, 0, PLANNER, self.recipient, tuple[str, ...]()
         match event:
             case ev.RunStarted():
                 self.question, self.pool, self.recipient = event.question, event.pool, event.recipient or UNKNOWN
             case ev.PlanDelta():
-                self._add_planning(planning_disclosure(self.question, self.recipient).texts)
+                self.plans += not self.planning
+                self.planning, attempt = True, self.plans
+                texts = planning_disclosure(self.question, self.recipient).texts
             case ev.PlanRejected() | ev.PlanReady():
                 if event.usage.calls or self.planning:
-                    known = [*_texts_of(self.question), *self.feedback]
-                    self._add_planning(_held(known, event.prompt))
+                    self.plans += not self.planning
+                    attempt, texts = self.plans, _held([*_texts_of(self.question), *self.feedback], event.prompt)
                 self.planning = False
             case ev.StepPlanned():
                 self.access[event.step] = event.access
             case ev.PlanDecided(feedback=feedback) if feedback:
                 self.feedback.append(("the feedback on a plan", feedback))
             case ev.StepStarted() if event.worker != SELF:
-                numbers = [number for number in self.access.get(event.step, ()) if number != GIVEN]
-                answers = [(_name_of_answer(number), self.answers.get(number, "")) for number in numbers]
-                recipient = self.recipient_of(self.pool[event.worker]) if event.worker in self.pool else UNKNOWN
+                step, attempt, worker = event.step, event.attempt, event.worker
+                numbers = [number for number in self.access.get(step, ()) if number != GIVEN]
+                answers = [(f"the answer of step {number}", self.answers.get(number, "")) for number in numbers]
+                recipient = self.recipient_of(self.pool[worker]) if worker in self.pool else UNKNOWN
                 texts = _held([*_texts_of(self.question), *answers], event.prompt)
-                self._add(event.step, event.attempt, event.worker, recipient, texts)
             case ev.ToolCalled() if event.server:
                 # What a tool is called with is text of the worker's own, which may quote all that it reads.
                 reader = tool_party(event.server)
@@ -175,17 +166,11 @@ class _RunReader:
                 nested.follow(event.event)
             case _:
                 pass
-
-    def _add_planning(self, texts: tuple[str, ...]) -> None:
-        self.plans += not self.planning
-        self.planning = True
-        self._add(0, self.plans, PLANNER, self.recipient, texts)
-
-    def _add(self, step: int, attempt: int, worker: str, recipient: str, texts: tuple[str, ...]) -> None:
-        path = (*self.path, step)
-        self.sent[*path, attempt] = Disclosure(
-            step=path, worker=worker, recipient=recipient, texts=texts, attempt=attempt
-        )
+        if attempt:
+            path = (*self.path, step)
+            self.sent[*path, attempt] = Disclosure(
+                step=path, worker=worker, recipient=recipient, texts=texts, attempt=attempt
+            )
 
 
 def _held(known: Iterable[tuple[str, str]], messages: Iterable[Message]) -> tuple[str, ...]:

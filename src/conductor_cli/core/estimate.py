@@ -14,10 +14,9 @@ from typing import Final
 from conductor_cli.core.chat import Message
 from conductor_cli.core.media import attachment_tokens
 from conductor_cli.core.plan import SELF, Plan
-from conductor_cli.core.pool import Pool, Worker
+from conductor_cli.core.pool import Pool
 from conductor_cli.core.profile import WorkerProfile
-from conductor_cli.core.prompt_text import question_text
-from conductor_cli.core.question import Question
+from conductor_cli.core.question import Question, question_text
 from conductor_cli.core.usage import CHARS_PER_TOKEN, MILLION, Price, Usage
 
 SHORT_ANSWER: Final = 150  # Tokens of an answer at the low end of the range
@@ -69,21 +68,25 @@ def estimate_steps(
     # Without the workers' tokenizers, lengths are all there is to go by.
     # None stands for the conductor, and for a worker that is not in the pool.
     workers = [pool[step.worker] if step.worker in pool and step.worker != SELF else None for step in plan.steps]
-    longest = [_longest(worker, profile) for worker in workers]
+    answers = [int((each.options.get("max_tokens") if each else None) or profile.max_tokens) for each in workers]
     found = []
-    for step, worker in zip(plan.steps, workers, strict=True):
+    for step, worker, longest in zip(plan.steps, workers, answers, strict=True):
         question, accepts = question_for(step.worker), (worker.accepts if worker else None) or ()
         asked = question_text(question, accepts=accepts)
         fixed = int(len(asked) / CHARS_PER_TOKEN) + int(len(step.subtask) / CHARS_PER_TOKEN) + OVERHEAD
         fixed += sum(map(attachment_tokens, question.attachments_for(accepts)))
-        seen = tuple(longest[number - 1] for number in step.access)
-        found.append(_estimate_call(fixed, worker, profile, seen))
+        seen, short = [answers[number - 1] for number in step.access], min(SHORT_ANSWER, longest)
+        price = worker.price if worker else None
+        low_in, high_in = fixed + sum(min(SHORT_ANSWER, most) for most in seen), fixed + sum(seen)
+        found.append(
+            PlanEstimate(
+                calls=1,
+                tokens=(low_in + short, high_in + longest),
+                cost=(_cost(low_in, short, price), Decimal(0) if price is None else price.most(high_in, longest)),
+                unpriced=int(price is None),
+            )
+        )
     return tuple(found)
-
-
-def _longest(worker: Worker | None, profile: WorkerProfile) -> int:
-    """Return the most tokens of an answer."""
-    return int((worker.options.get("max_tokens") if worker else None) or profile.max_tokens)
 
 
 def estimate_planning(planner: PlannerCost, times: int = 1) -> PlanEstimate:
@@ -95,20 +98,6 @@ def estimate_planning(planner: PlannerCost, times: int = 1) -> PlanEstimate:
         tokens=(planner.read + least, times * planner.read + most),
         cost=(low, Decimal(0) if high is None else times * high.most(planner.read, PLANNING[1])),
         unpriced=times if planner.price is None else 0,
-    )
-
-
-def _estimate_call(fixed: int, worker: Worker | None, profile: WorkerProfile, seen: tuple[int, ...]) -> PlanEstimate:
-    """Return the range for one call that reads `fixed` tokens, and answers of at most `seen` tokens each."""
-    longest = _longest(worker, profile)
-    short = min(SHORT_ANSWER, longest)
-    price = worker.price if worker else None
-    low_in, high_in = fixed + sum(min(SHORT_ANSWER, most) for most in seen), fixed + sum(seen)
-    return PlanEstimate(
-        calls=1,
-        tokens=(low_in + short, high_in + longest),
-        cost=(_cost(low_in, short, price), Decimal(0) if price is None else price.most(high_in, longest)),
-        unpriced=int(price is None),
     )
 
 

@@ -240,7 +240,6 @@ class StepFailed(_StepEvent):
 
     @property
     def final(self) -> bool:
-        """Whether no attempt follows."""
         return self.retry_in is None and self.substitute is None
 
 

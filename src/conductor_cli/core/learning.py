@@ -99,14 +99,11 @@ class SkillEstimate:
         return self.weight_good + self.weight_bad
 
     @property
-    def _prior(self) -> float:
-        return NO_PRIOR if self.card is None else PRIOR
-
-    @property
     def mean(self) -> float:
         """The share of good answers to be expected."""
         prior = 0.5 if self.card is None else self.card
-        return (self._prior * prior + self.weight_good) / (self._prior + self.weight)
+        trust = NO_PRIOR if self.card is None else PRIOR
+        return (trust * prior + self.weight_good) / (trust + self.weight)
 
 
 # From a verdict to shares
@@ -202,7 +199,6 @@ class Learned:
         )
 
     def estimates(self, key: str, card: Card) -> dict[str, SkillEstimate]:
-        """Return the estimate for each tag of a card; for a card without figures one over all kinds, under `RATED`."""
         return {tag: self.estimate(key, card, tag) for tag in card.strengths or (RATED,)}
 
     def on(self, worker: Worker, key: str) -> Worker:

@@ -7,10 +7,9 @@ way, counting what other runs have spent and reserved today.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import ROUND_UP, Decimal
-from typing import Final, NamedTuple
+from typing import Final
 
 from conductor_cli.core.errors import LimitReached, LimitReason
 from conductor_cli.core.formatting import format_count, format_money
@@ -19,8 +18,6 @@ from conductor_cli.core.usage import MILLION, Price, Usage
 
 WORTH_ASKING: Final = 256
 """An answer is not cut below this many tokens. A call that cannot have them waits, or the limit is reached."""
-
-_PLENTY: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,34 +59,59 @@ class Ledger:
 
         None: not now, but running calls may leave room. Raises `LimitReached` if they cannot.
         """
-        used = self._calls + sum(held.call for held in self._held)
+        limits, day = self._limits, today.limits
+        made = self._calls + sum(held.call for held in self._held)
         counted: list[tuple[int | None, int, str, LimitReason]] = [
-            (self._limits.calls, used, "limit", "limit_calls"),
-            (today.limits.calls, today.calls, "today's limit", "limit_calls_day"),
+            (limits.calls, made, "limit", "limit_calls"),
+            (day.calls, today.calls, "today's limit", "limit_calls_day"),
         ]
-        for limit, made, name, reason in counted:
-            if call and limit is not None and made >= limit:
-                message = f"stopped: {name} of {format_count(limit, 'call')}"
-                raise LimitReached(message, reason=reason, suggested=str(2 * limit))
+        for most, so_far, name, reason in counted:
+            if call and most is not None and so_far >= most:
+                message = f"stopped: {name} of {format_count(most, 'call')}"
+                raise LimitReached(message, reason=reason, suggested=str(2 * most))
         # A call that wants less than WORTH_ASKING in the first place needs only that much.
         least = min(answer, WORTH_ASKING)
-        bounds = list(self._bounds(tokens_in, least, price, today))
-        room = min([answer, *(bound.room for bound in bounds)])
-        if room < least:
+        tokens = self.spent.tokens + sum(held.tokens for held in self._held)
+        spent = sum((held.cost for held in self._held), self.spent.cost or Decimal(0))
+        room, tightest = answer, None
+        # The limits of the run come before those of the day: the first that is too tight is the one reported.
+        used: list[tuple[Decimal | int | None, Decimal | int, str, LimitReason]] = [
+            (limits.tokens, tokens, "limit", "limit_tokens"),
+            (limits.cost, spent, "limit", "limit_cost"),
+            (day.tokens, today.tokens, "today's limit", "limit_tokens_day"),
+            (day.cost, today.cost, "today's limit", "limit_cost_day"),
+        ]
+        for limit, before, name, reason in used:
+            # How many tokens of answer the limit leaves room for, and a value of it that would be enough.
+            if isinstance(limit, Decimal):
+                amount, needed, left = format_money(limit), Decimal(0), answer
+                if price is not None:
+                    needed, each = price.most(tokens_in, least), price.at(tokens_in).written
+                    money = limit - before - price.most(tokens_in, 0)
+                    left = -1 if money < 0 else int(money * MILLION / each) if each else answer
+                enough = max(2 * limit, before + needed)
+                # Rounded up to two significant digits.
+                suggested = f"{enough.quantize(Decimal(1).scaleb(enough.adjusted() - 1), ROUND_UP).normalize():f}"
+            elif limit is not None:
+                left, amount = limit - int(before) - tokens_in, format_count(limit, "token")
+                suggested = str(max(2 * limit, int(before) + tokens_in + least))
+            else:
+                continue
+            room = min(room, left)
+            if left < least and tightest is None:
+                message = f"stopped: {name} of {amount}, no room for another call"
+                tightest = LimitReached(message, reason=reason, suggested=suggested)
+        if tightest is not None:
             # Running calls hold the most they may use; when they settle, some of that becomes free.
             if self._held:
                 return None
-            # The limits of the run come before those of the day.
-            tightest = next(bound for bound in bounds if bound.room < least)
-            message = f"stopped: {tightest.limit}, no room for another call"
-            raise LimitReached(message, reason=tightest.reason, suggested=tightest.suggested)
+            raise tightest
         cost = Decimal(0) if price is None else price.most(tokens_in, room)
         reservation = Reservation(answer=room, tokens=tokens_in + room, cost=cost, call=call)
         self._held.append(reservation)
         return reservation
 
     def settle(self, reservation: Reservation, usage: Usage) -> None:
-        """The call has ended and cost `usage`."""
         # What was reserved beyond the real usage is free again from here on.
         self._held.remove(reservation)
         self._calls += reservation.call
@@ -101,50 +123,4 @@ class Ledger:
         self.spent = self.spent + usage
 
     def release(self, reservation: Reservation) -> None:
-        """The call is not made after all."""
         self._held.remove(reservation)
-
-    def _bounds(self, tokens_in: int, least: int, price: Price | None, today: DayBudget) -> Iterator[_Bound]:
-        """How many tokens of answer each limit leaves room for; the first that is too tight is the one reported."""
-        limits, day = self._limits, today.limits
-        tokens = self.spent.tokens + sum(held.tokens for held in self._held)
-        cost = sum((held.cost for held in self._held), self.spent.cost or Decimal(0))
-        used: list[tuple[Decimal | int | None, Decimal | int, str, LimitReason]] = [
-            (limits.tokens, tokens, "limit", "limit_tokens"),
-            (limits.cost, cost, "limit", "limit_cost"),
-            (day.tokens, today.tokens, "today's limit", "limit_tokens_day"),
-            (day.cost, today.cost, "today's limit", "limit_cost_day"),
-        ]
-        for limit, before, name, reason in used:
-            if isinstance(limit, Decimal):
-                room, amount = _affordable(limit - before, tokens_in, price), format_money(limit)
-                needed = Decimal(0) if price is None else price.most(tokens_in, least)
-                most = max(2 * limit, before + needed)
-                # Rounded up to two significant digits.
-                suggested = f"{most.quantize(Decimal(1).scaleb(most.adjusted() - 1), ROUND_UP).normalize():f}"
-            elif limit is not None:
-                room, amount = limit - int(before) - tokens_in, format_count(limit, "token")
-                suggested = str(max(2 * limit, int(before) + tokens_in + least))
-            else:
-                continue
-            yield _Bound(room, f"{name} of {amount}", reason, suggested)
-
-
-def _affordable(left: Decimal, tokens_in: int, price: Price | None) -> int:
-    """Return how many tokens of answer the money that is left can pay, after the prompt."""
-    if price is None:
-        return _PLENTY
-    left -= price.most(tokens_in, 0)
-    if left < 0:
-        return -1
-    each = price.at(tokens_in).written
-    return int(left * MILLION / each) if each else _PLENTY
-
-
-class _Bound(NamedTuple):
-    """How many tokens of answer one limit leaves room for, and a value of the limit that would be enough."""
-
-    room: int
-    limit: str
-    reason: LimitReason
-    suggested: str

@@ -80,7 +80,6 @@ class Revision:
 
     @property
     def hidden(self) -> tuple[int, ...]:
-        """The steps without an answer."""
         return (self.step, *self.left_out)
 
 
@@ -137,7 +136,6 @@ class Schedule:
         self._ended: set[int] = set()
 
     def add(self, number: int, worker: str, access: Sequence[int]) -> None:
-        """A step of the plan is complete."""
         # Item 0 is given from the start, so no step has to wait for it.
         self._access[number] = tuple(item for item in access if item > 0)
         self._worker[number] = worker
@@ -158,7 +156,6 @@ class Schedule:
         return started
 
     def mark_ended(self, number: int) -> None:
-        """A step has ended, in whatever state."""
         # A step that is stopped before it starts is still waiting.
         if number in self._waiting:
             self._waiting.remove(number)

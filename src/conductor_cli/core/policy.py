@@ -197,7 +197,6 @@ def _means_somebody(selector: str, parties: Collection[Party]) -> bool:
 
 
 def _no_match(selector: str, parties: Collection[Party], known: Collection[str]) -> UsageError:
-    """Return the error for a selector that was typed and means no worker, with the nearest one that there is."""
     names = [*(party.name for party in parties), *(f"tag:{tag}" for party in parties for tag in party.tags)]
     names += [f"provider:{party.recipient}" for party in parties]
     hint = suggest(selector, (*names, *sorted(known)), "see names, kinds and tags: conductor workers list")

@@ -27,7 +27,6 @@ class Card:
     words: str = ""
 
     def mean(self) -> float:
-        """Return the mean strength over all tags; 0 if there are none."""
         return sum(self.strengths.values()) / len(self.strengths) if self.strengths else 0.0
 
 
@@ -64,7 +63,6 @@ class Worker:
         return self.model.replace("\\", "/").rpartition("/")[2].removesuffix(".gguf") if is_file else self.model
 
     def public(self) -> Worker:
-        """Return the same without the values of its headers, which may be keys."""
         headers = self.options.get("headers")
         if not isinstance(headers, Mapping) or not headers:
             return self
@@ -103,11 +101,9 @@ class Pool:
         return tuple(worker.name for worker in self.workers)
 
     def public(self) -> Pool:
-        """Return the same workers without the values of their headers, which may be keys."""
         return Pool(workers=tuple(worker.public() for worker in self.workers))
 
     def subset(self, names: Collection[str]) -> Pool:
-        """Return the workers with these names, in the pool's own order. Raises `UsageError` for another name."""
         unknown = [name for name in names if name not in self]
         if unknown:
             known = f"known: {', '.join(self.names) or 'none'}"

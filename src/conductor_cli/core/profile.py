@@ -15,14 +15,6 @@ from conductor_cli.core.question import Question
 
 Labels = Literal["letters", "numbers", "entries"]
 
-Template = Literal["plain", "published"]
-
-Cards = Literal["lines", "table"]
-
-
-FindFault = Callable[[Question, Sequence[Step], Pool], str]
-"""Says what is wrong with the steps of a plan for a question."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
@@ -94,15 +86,15 @@ class Profile:
     bar: str = " | "
     labels: Labels = "letters"
     names: bool = True
-    cards: Cards = "lines"
+    cards: Literal["lines", "table"] = "lines"
     fewshots: bool = True
     rules: bool = True
-    template: Template = "plain"
+    template: Literal["plain", "published"] = "plain"
     sampling: Sampling = Sampling()
     render: Callable[[Question, Pool, PlanFormatContext], str] | None = None
     verdicts: tuple[str, ...] = ()
     fallback: bool = True
-    find_fault: FindFault | None = None
+    find_fault: Callable[[Question, Sequence[Step], Pool], str] | None = None
     guide: Guide = Guide()
 
 
@@ -186,16 +178,13 @@ def labels_for(workers: Sequence[Worker], style: Labels) -> dict[str, str]:
         return labels_of([worker.name for worker in workers], style)
     found = dict[str, str]()
     for index, worker in enumerate(workers):
-        tags = worker.card.strengths or {"": 0.0}
-        found |= {f"{tag}{_letters(index)}": worker.name for tag in tags}
+        found |= {f"{tag}{_letters(index)}": worker.name for tag in worker.card.strengths or {"": 0.0}}
     return found
 
 
 def labels_of(names: Sequence[str], style: Literal["letters", "numbers"]) -> dict[str, str]:
     """Return a label for each worker name, in order: A, B, … Z, AA, AB and so on, or 0, 1, 2 and so on."""
-    if style == "numbers":
-        return {str(index): name for index, name in enumerate(names)}
-    return {_letters(index): name for index, name in enumerate(names)}
+    return {_letters(index) if style == "letters" else str(index): name for index, name in enumerate(names)}
 
 
 def _letters(index: int) -> str:

@@ -101,7 +101,6 @@ class NearCopies:
         ]
 
     def _elided(self, text: str) -> list[tuple[int, int]]:
-        """Return copies with their middle left out that show half of a key or more."""
         found = []
         for dots in _ELISION.finditer(text):
             first = max(0, dots.start() - 64)
@@ -146,7 +145,6 @@ def looks_random(text: str) -> bool:
 
 
 def _normal(text: str) -> bytes:
-    """Return the letters and digits of ASCII alone, in small letters."""
     return text.encode("ascii", "ignore").translate(_LOWER, _OTHERS)
 
 
@@ -161,7 +159,6 @@ def _encodings(key: str) -> Iterator[str]:
 
 
 def _alternations(text: str) -> int:
-    """Return how often digits, small and large letters change in `text`."""
     kinds = [(letter.isdigit(), letter.isupper()) for letter in text]
     return sum(one != other for one, other in pairwise(kinds))
 
@@ -269,7 +266,6 @@ class StreamRedactor:
         self._hidden = 0  # so many characters of what is held belong to a mark that was shown
 
     def feed(self, piece: str) -> str:
-        """Return what may be shown now."""
         if not self._secrets.forms:
             return piece
         text = self._held + piece

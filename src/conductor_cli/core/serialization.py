@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
 from decimal import Decimal, InvalidOperation
-from functools import cache, partial
+from functools import cache
 from typing import Any, Final, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from conductor_cli.core.errors import ConfigError
@@ -61,7 +61,6 @@ def dump(value: Any, *, brief: bool = False) -> Any:  # noqa: ANN401 - any JSON 
 
 @cache
 def _defaults(kind: Any) -> tuple[tuple[str, Any], ...]:  # noqa: ANN401 - a dataclass
-    """Return the fields of a class with their defaults; `MISSING` for those that are required."""
     return tuple(
         (field.name, field.default if field.default_factory is MISSING else field.default_factory())
         for field in fields(kind)
@@ -82,6 +81,9 @@ _Reader = Callable[[Any, str], Any]
 def _reader(hint: Any) -> _Reader:  # noqa: ANN401 - any annotation
     """Return how to read a value of this annotation. It is made once: a list of runs reads hundreds of thousands."""
     origin, options = get_origin(hint), get_args(hint)
+    # A class may hold others of itself, so the readers of its fields are made when the first object is read.
+    known: list[tuple[str, Any, _Reader, bool]] = []
+    others = [option for option in options if option is not type(None)]  # of a union
 
     def read_items(data: Any, where: str) -> tuple[Any, ...]:  # noqa: ANN401
         if not isinstance(data, list | tuple):
@@ -107,49 +109,21 @@ def _reader(hint: Any) -> _Reader:  # noqa: ANN401 - any annotation
             return data
         raise DecodeError(f"{where}: expected {_type_name(hint)}, found {_describe_value(data)}")
 
-    if origin in (Union, types.UnionType):
-        return _union_reader(options)
-    if is_dataclass(hint):
-        return _dataclass_reader(hint)
-    if hint in (Decimal, float):
-        return partial(_read_number, hint)
-    readers: dict[Any, _Reader] = {tuple: read_items, Mapping: read_mapping, Literal: read_literal}
-    return (lambda data, _where: data) if hint is Any else readers.get(origin, read_scalar)
+    def read_number(data: Any, where: str) -> Decimal | float:  # noqa: ANN401
+        """Return a finite number. Money is text in JSON, so that no digit is lost."""
+        if type(data) is float and hint is float and -LARGEST <= data <= LARGEST:
+            return data
+        allowed = (str, int, float) if hint is Decimal else (int, float)
+        if isinstance(data, allowed) and not isinstance(data, bool):
+            with suppress(InvalidOperation, OverflowError, ValueError):
+                value = Decimal(str(data)) if hint is Decimal else float(data)
+                size = abs(float(value))
+                if size <= LARGEST and (size >= LEAST or not value or hint is float):
+                    return value
+        raise DecodeError(f"{where}: expected {_type_name(hint)}, found {_describe_value(data)}")
 
-
-def _dataclass_reader(kind: Any) -> _Reader:  # noqa: ANN401 - a dataclass
-    hints = get_type_hints(kind)
-    # A class may hold others of itself, so the readers of its fields are made when the first object is read.
-    known: list[tuple[str, Any, _Reader, bool]] = []
-
-    def read(data: Any, where: str) -> Any:  # noqa: ANN401
-        if not isinstance(data, dict | Mapping):
-            raise DecodeError(f"{where or kind.__name__}: expected an object, found {_describe_value(data)}")
-        if not known:
-            # At once: another thread must not find a part of them.
-            known[:] = [(name, hints[name], _reader(hints[name]), it is MISSING) for name, it in _defaults(kind)]
-        values = {}
-        for name, hint, reader, required in known:
-            if name in data:
-                value = data[name]
-                plain = hint is str and type(value) is str
-                values[name] = value if plain else reader(value, f"{where}.{name}" if where else name)
-            elif required:
-                raise DecodeError(f"{where or kind.__name__}: {name!r} is missing")
-        try:
-            return kind(**values)
-        except (ConfigError, ValueError) as error:
-            raise DecodeError(f"{where or kind.__name__}: {error}") from None
-
-    return read
-
-
-def _union_reader(options: tuple[Any, ...]) -> _Reader:
-    others = tuple(option for option in options if option is not type(None))
-    optional = len(others) < len(options)
-
-    def read(data: Any, where: str) -> Any:  # noqa: ANN401
-        if data is None and optional:
+    def read_union(data: Any, where: str) -> Any:  # noqa: ANN401
+        if data is None and len(others) < len(options):
             return None
         # Several dataclasses fit an object only by the keys they require; the first whose keys are all there is taken.
         if isinstance(data, Mapping) and len(others) > 1:
@@ -158,21 +132,34 @@ def _union_reader(options: tuple[Any, ...]) -> _Reader:
                     return _reader(option)(data, where)
         return _reader(others[0])(data, where)
 
-    return read
+    def read_object(data: Any, where: str) -> Any:  # noqa: ANN401
+        if not isinstance(data, dict | Mapping):
+            raise DecodeError(f"{where or hint.__name__}: expected an object, found {_describe_value(data)}")
+        if not known:
+            hints = get_type_hints(hint)
+            # At once: another thread must not find a part of them.
+            known[:] = [(name, hints[name], _reader(hints[name]), it is MISSING) for name, it in _defaults(hint)]
+        values = {}
+        for name, kind, reader, required in known:
+            if name in data:
+                value = data[name]
+                plain = kind is str and type(value) is str
+                values[name] = value if plain else reader(value, f"{where}.{name}" if where else name)
+            elif required:
+                raise DecodeError(f"{where or hint.__name__}: {name!r} is missing")
+        try:
+            return hint(**values)
+        except (ConfigError, ValueError) as error:
+            raise DecodeError(f"{where or hint.__name__}: {error}") from None
 
-
-def _read_number(hint: type[Decimal | float], data: Any, where: str) -> Decimal | float:  # noqa: ANN401
-    """Return a finite number. Money is text in JSON, so that no digit is lost."""
-    if type(data) is float and hint is float and -LARGEST <= data <= LARGEST:
-        return data
-    allowed = (str, int, float) if hint is Decimal else (int, float)
-    if isinstance(data, allowed) and not isinstance(data, bool):
-        with suppress(InvalidOperation, OverflowError, ValueError):
-            value = Decimal(str(data)) if hint is Decimal else float(data)
-            size = abs(float(value))
-            if size <= LARGEST and (size >= LEAST or not value or hint is float):
-                return value
-    raise DecodeError(f"{where}: expected {_type_name(hint)}, found {_describe_value(data)}")
+    if origin in (Union, types.UnionType):
+        return read_union
+    if is_dataclass(hint):
+        return read_object
+    if hint in (Decimal, float):
+        return read_number
+    readers: dict[Any, _Reader] = {tuple: read_items, Mapping: read_mapping, Literal: read_literal}
+    return (lambda data, _where: data) if hint is Any else readers.get(origin, read_scalar)
 
 
 def _type_name(hint: Any) -> str:  # noqa: ANN401

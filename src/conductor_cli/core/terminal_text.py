@@ -16,7 +16,6 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-_LINE_ENDS = "\r\x0b\x0c\x85\u2028\u2029"
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 UNSEEN: Final = (
@@ -27,8 +26,6 @@ UNSEEN: Final = (
 _UNSEEN_RUN = re.compile(f"[{UNSEEN}]+")
 _BLANK = re.compile(f"[{UNSEEN}\\s\ufe00-\ufe0f\u2800]*")
 _HIDDEN = re.compile("[\u00ad\u061c\u200b\u200e\u200f\U000e0000-\U000e007f]")
-_JOINERS = "\u200c\u200d"
-_MAX_NAMED = 3
 
 # Each pattern is a sequence without its end. The bounds keep a sequence that never ends from swallowing the text.
 _CSI = "(?:\x1b\\[|\x9b)[0-?]{0,64}[ -/]{0,8}"  # colours, cursor, erase
@@ -45,7 +42,14 @@ def is_sanitized(text: str) -> bool:
 
 def sanitize(text: str) -> str:
     """Return `text` without anything that a terminal would obey instead of displaying."""
-    return text if is_sanitized(text) else _PIECES.sub(_replacement, text)
+
+    def replacement(found: re.Match[str]) -> str:
+        piece = found[0]
+        if piece == "\r\n" or (len(piece) == 1 and piece in "\r\x0b\x0c\x85\u2028\u2029"):
+            return "\n"
+        return "\ufffd" if "\ud800" <= piece <= "\udfff" else ""
+
+    return text if is_sanitized(text) else _PIECES.sub(replacement, text)
 
 
 def one_line(text: str) -> str:
@@ -58,7 +62,16 @@ def reveal(text: str) -> str:
 
     A joiner after a letter or sign of a script that needs it, as in Persian or between emoji, stays.
     """
-    return text if text.isascii() else _UNSEEN_RUN.sub(_revealed, text)
+
+    def revealed(found: re.Match[str]) -> str:
+        run, before = found[0], found.string[found.start() - 1 : found.start()]
+        if run in "\u200c\u200d" and not before.isascii() and not before.isspace():
+            return run
+        named = "".join(f"\u27e8U+{ord(letter):04X}\u27e9" for letter in run[:3])
+        rest = len(run) - 3
+        return f"{named}\u27e8and {rest} more that cannot be seen\u27e9" if rest > 0 else named
+
+    return text if text.isascii() else _UNSEEN_RUN.sub(revealed, text)
 
 
 def without_hidden(text: str) -> str:
@@ -73,7 +86,14 @@ def is_blank(text: str) -> bool:
 
 def without_controls(text: str) -> str:
     """Return `text` without escape sequences and control characters; all else stays as it is, line ends too."""
-    return text if is_sanitized(text) else _PIECES.sub(_without_control, text)
+
+    def replacement(found: re.Match[str]) -> str:
+        piece = found[0]
+        if piece == "\r\n" or (len(piece) == 1 and (piece in "\r\x0b\x0c" or piece >= "\u2028")):
+            return piece
+        return "\n" if piece == "\x85" else ""
+
+    return text if is_sanitized(text) else _PIECES.sub(replacement, text)
 
 
 def escape_unseen(line: str) -> str:
@@ -84,29 +104,6 @@ def escape_unseen(line: str) -> str:
 def escape_json(line: str) -> str:
     """Return the same line of JSON, with escapes for whatever is unsafe in it."""
     return line if is_sanitized(line) else _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
-
-
-def _replacement(found: re.Match[str]) -> str:
-    piece = found[0]
-    if piece == "\r\n" or (len(piece) == 1 and piece in _LINE_ENDS):
-        return "\n"
-    return "\ufffd" if "\ud800" <= piece <= "\udfff" else ""
-
-
-def _revealed(found: re.Match[str]) -> str:
-    run, before = found[0], found.string[found.start() - 1 : found.start()]
-    if run in _JOINERS and not before.isascii() and not before.isspace():
-        return run
-    named = "".join(f"\u27e8U+{ord(letter):04X}\u27e9" for letter in run[:_MAX_NAMED])
-    rest = len(run) - _MAX_NAMED
-    return f"{named}\u27e8and {rest} more that cannot be seen\u27e9" if rest > 0 else named
-
-
-def _without_control(found: re.Match[str]) -> str:
-    piece = found[0]
-    if piece == "\r\n" or (len(piece) == 1 and (piece in "\r\x0b\x0c" or piece >= "\u2028")):
-        return piece
-    return "\n" if piece == "\x85" else ""
 
 
 class StreamSanitizer:
@@ -125,7 +122,6 @@ class StreamSanitizer:
         return sanitize(text[: len(text) - len(self._held)])
 
     def close(self) -> str:
-        """Return what was held back, now that nothing can complete it."""
         held, self._held = self._held, ""
         return sanitize(held)
 
@@ -218,17 +214,17 @@ def _column_sizes(columns: Sequence[Column], rows: Sequence[Sequence[str]], widt
 
 
 def _render_row(columns: Sequence[tuple[Column, int]], row: Sequence[str]) -> list[str]:
-    """Return one row of the table; it takes several lines where a cell is wrapped."""
     cells = [
         wrap_text(cell, size) if column.wrap else [crop_text(cell, size)]
         for (column, size), cell in zip(columns, row, strict=True)
     ]
     lines = []
     for number in range(max(map(len, cells), default=0)):
-        parts = [
-            pad_text(cell[number] if number < len(cell) else "", size, right=column.right)
-            for (column, size), cell in zip(columns, cells, strict=True)
-        ]
+        parts = []
+        for (column, size), cell in zip(columns, cells, strict=True):
+            text = cell[number] if number < len(cell) else ""
+            space = " " * (size - display_width(text))
+            parts.append(space + text if column.right else text + space)
         lines.append((" " * GAP).join(parts).rstrip())
     return lines
 
@@ -240,12 +236,6 @@ def display_width(text: str) -> int:
     from unicodedata import combining, east_asian_width  # most lists are ASCII and never load it
 
     return sum(0 if combining(letter) else 2 if east_asian_width(letter) in "WF" else 1 for letter in text)
-
-
-def pad_text(text: str, width: int, *, right: bool = False) -> str:
-    """Return the text with spaces up to a width; before it when it is aligned to the right."""
-    space = " " * (width - display_width(text))
-    return space + text if right else text + space
 
 
 def crop_text(text: str, width: int) -> str:

@@ -12,7 +12,6 @@ from typing import Any, Final, Protocol
 
 from conductor_cli.core.chat import Attachment, Tool, ToolCall, ToolCallDelta
 from conductor_cli.core.errors import ModelError
-from conductor_cli.core.terminal_text import one_line
 
 MAX_ABOUT: Final = 120  # Characters of what the planner reads of a server of tools
 
@@ -33,7 +32,6 @@ class OfferedTool:
 
     @property
     def full_name(self) -> str:
-        """The server and the tool, as settings name it: `files.read_file`."""
         return f"{self.server}.{self.own_name}"
 
 
@@ -57,9 +55,7 @@ class ToolBox(Protocol):
         """Call a tool. Whatever goes wrong is a result with `error`; only a cancellation is raised."""
         ...
 
-    def take_notices(self) -> tuple[str, ...]:
-        """Return what the user should know and has not been told yet."""
-        ...
+    def take_notices(self) -> tuple[str, ...]: ...
 
     async def close(self) -> None:
         """End every server, within about a second."""
@@ -82,12 +78,6 @@ class RunTools:
 def tool_party(server: str) -> str:
     """Return the name by which policies know a server of tools."""
     return f"tool:{server}"
-
-
-def describe_tools(name: str, servers: Sequence[str], about: Mapping[str, str]) -> str:
-    """Return what the planner reads of the tools of a worker, in one line; `name` is how it knows the worker."""
-    told = "; ".join(one_line(about.get(server, "") or server)[:MAX_ABOUT] for server in servers)
-    return f"{name} can use tools: {told}."
 
 
 MAX_ARGUMENT_BYTES: Final = 1 << 20  # Characters of the arguments of one reply; a model that writes more is broken
@@ -149,11 +139,9 @@ class CallBounds:
 
     @property
     def exhausted(self) -> bool:
-        """Whether the step gets no more calls and has to end with what it knows."""
         return self._faults >= FAULTS or self._calls >= CALLS_PER_STEP
 
     def add_fault(self) -> None:
-        """A call was wrong and was not made."""
         self._faults += 1
 
     def admit(self, name: str, arguments: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, TypeVar, assert_never
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Attachment, Finish, Message, ToolCall
 from conductor_cli.core.errors import Failure
-from conductor_cli.core.formatting import format_count, format_list
+from conductor_cli.core.formatting import format_count
 from conductor_cli.core.plan import KeepAnswer, Plan, Step
 from conductor_cli.core.policy import NO_POLICY, Policy
 from conductor_cli.core.pool import Limits, Pool
@@ -46,26 +46,27 @@ class FailedAttempt:
 
     @property
     def message(self) -> str:
-        """What went wrong, without the worker's name."""
         return self.error.message.removeprefix(f"{self.worker}: ")
 
 
-def describe_recovered_step(planned: str, worker: str, failed: Sequence[FailedAttempt]) -> str:
-    """Return `b answered instead of a; a failed 3 times: server error (500)`."""
-    how = f"at attempt {len(failed) + 1}" if worker == planned else f"instead of {planned}"
-    return "; ".join(filter(None, (f"{worker} answered {how}", describe_failed_attempts(failed))))
-
-
 def describe_failed_attempts(failed: Sequence[FailedAttempt]) -> str:
-    """Return `a failed 3 times: server error (500); b was not asked: key missing or rejected (401)`."""
-    groups = groupby(failed, lambda attempt: attempt.worker)
-    return "; ".join(_describe_failures(worker, list(attempts)) for worker, attempts in groups)
+    """Return `a failed 3 times: server error (500); b was not asked: key missing or rejected (401)`.
 
-
-def describe_repaired_plan(problem: str, *, written: bool) -> str:
-    """Why the planner was asked again: what it had written was no valid plan, or (not `written`) its call failed."""
-    what = "the planner's output was not a valid plan" if written else "the planner failed"
-    return f"{what}: {_shorten(problem)}; the planner was asked again"
+    How often each worker failed, why, and what to do about it where that is known.
+    """
+    parts = []
+    for worker, group in groupby(failed, lambda attempt: attempt.worker):
+        attempts = list(group)
+        last = attempts[-1]
+        if last.started is None:
+            what = "was not asked"
+        elif len(attempts) == 1:
+            what = "failed"
+        else:
+            same = all(attempt.message == last.message for attempt in attempts)
+            what = f"failed {format_count(len(attempts), 'time')}{'' if same else ', the last time'}"
+        parts.append(f"{worker} {what}: {_with_hint(last.message, last.error.hint)}")
+    return "; ".join(parts)
 
 
 def describe_revised_plan(step: int, workers: Sequence[str], failed: Sequence[FailedAttempt] = ()) -> str:
@@ -78,25 +79,6 @@ def describe_revised_plan(step: int, workers: Sequence[str], failed: Sequence[Fa
 def describe_left_out(worker: str, why: Failure) -> str:
     """Return a worker of the pool that takes no part in the run, because it cannot be opened."""
     return f"{worker} is left out: {_with_hint(why.message, why.hint)}"
-
-
-def describe_repeated_steps(numbers: Sequence[int]) -> str:
-    """Return what a reader is told when the planner wrote steps again that it had written before."""
-    which = f"step{'s' * (len(numbers) > 1)} {format_list([*map(str, numbers)])}"
-    return f"the planner repeated an earlier step word for word; left out: {which}"
-
-
-def _describe_failures(worker: str, attempts: Sequence[FailedAttempt]) -> str:
-    """Return how often a worker failed, why, and what to do about it where that is known."""
-    last = attempts[-1]
-    if last.started is None:
-        what = "was not asked"
-    elif len(attempts) == 1:
-        what = "failed"
-    else:
-        same = all(attempt.message == last.message for attempt in attempts)
-        what = f"failed {format_count(len(attempts), 'time')}{'' if same else ', the last time'}"
-    return f"{worker} {what}: {_with_hint(last.message, last.error.hint)}"
 
 
 def _with_hint(message: str, hint: str) -> str:
@@ -216,23 +198,21 @@ class Trace:
 
     @property
     def stored(self) -> bool:
-        """Whether no notice says that this run could not be stored."""
         return not any(notice.reason == "trace_not_stored" for notice in self.notices)
 
     @property
     def exit_code(self) -> int:
         """0, or the code of the error or of a partial answer. A limit (6) wins over a partial answer (7)."""
-        if self.error is not None and (self.state == "failed" or self.error.kind in _STRONGER_THAN_PARTIAL):
+        stronger = ("limit", "cancelled", "terminated")
+        if self.error is not None and (self.state == "failed" or self.error.kind in stronger):
             return self.error.exit_code
         return 7 if self.partial else 0
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody ended the run: Ctrl-C, SIGTERM, a client that went away."""
         return self.error is not None and self.error.kind in ("cancelled", "terminated")
 
     def outcome(self, *, live: bool = False) -> Outcome:
-        """Return how the run stands; `live` says whether its process still writes it."""
         if not self.ended:
             return "running" if live else "interrupted"
         if self.cancelled:
@@ -240,7 +220,6 @@ class Trace:
         return "failed" if self.state == "failed" else "partial" if self.partial else "finished"
 
     def done(self) -> dict[int, StepRecord]:
-        """Return the finished steps by number."""
         return {record.number: record for record in self.steps if record.state == "done"}
 
     def all_notices(self) -> list[ev.Notice]:
@@ -252,9 +231,6 @@ class Trace:
                 at = (record.started or 0.0) + notice.at
                 told.add(replace(notice, at=at, step=record.number, text=place + notice.text))
         return sorted(told, key=lambda notice: (notice.at, notice.step, notice.text))
-
-
-_STRONGER_THAN_PARTIAL = ("limit", "cancelled", "terminated")
 
 
 def apply_event(trace: Trace, event: ev.Event) -> Trace:
@@ -270,12 +246,12 @@ def fold(events: Iterable[ev.Event]) -> Iterator[tuple[ev.Event, Trace]]:
         yield event, trace
 
 
-Folded = TypeVar("Folded", "Trace", "StepRecord")
+Folded = TypeVar("Folded", "Trace", "StepRecord", "ToolRecord")
 
 
 def fast_replace(value: Folded, **changes: Any) -> Folded:  # noqa: ANN401 - the fields of `value`
     """Return the same as `dataclasses.replace`, in a tenth of its time."""
-    # This runs twice for every token of every step. It is also why the two classes here have no slots.
+    # This runs twice for every token of every step. It is also why the three classes here have no slots.
     new = object.__new__(type(value))
     object.__setattr__(new, "__dict__", value.__dict__ | changes)
     return new
@@ -285,13 +261,7 @@ _STARTED: Final = tuple(item.name for item in fields(ev.RunStarted) if item.name
 
 
 def _changes(trace: Trace, event: ev.Event) -> dict[str, Any]:
-    """Return the fields of the trace that an event changes."""
     match event:
-        case (
-            ev.StepStarted() | ev.StepDelta() | ev.ToolCalled() | ev.ToolReturned() | ev.StepFailed()
-            | ev.StepStopped() | ev.StepFinished() | ev.NestedEvent()
-        ):  # fmt: skip
-            return _step_changes(trace, event)
         case ev.RunStarted():
             return {name: getattr(event, name) for name in _STARTED}
         case ev.PlanDelta():
@@ -302,23 +272,40 @@ def _changes(trace: Trace, event: ev.Event) -> dict[str, Any]:
                 number=event.step, step=step, last=event.last, planned=event.at, worker=event.worker,
             )  # fmt: skip
             return {"steps": (*trace.steps, record)}
-        case ev.PlanRejected() | ev.PlanReady():
+        case ev.PlanRejected():
             usage = {"planning": trace.planning + event.usage, "usage": trace.usage + event.usage}
-            if isinstance(event, ev.PlanReady):
-                steps, plan, recovered = trace.steps, event.plan, _recovered_plan(trace, event)
-                # Where all steps are there and none was announced as the last, the newest answers.
-                is_whole = isinstance(plan, Plan) and len(plan.steps) == len(steps)
-                if steps and is_whole and not any(record.last for record in steps):
-                    steps = (*steps[:-1], fast_replace(steps[-1], last=True))
-                return {"plan": plan, "state": "running", "steps": steps, "recovered": recovered, **usage}
             return {"rejected": (*trace.rejected, event), **usage}
+        case ev.PlanReady():
+            steps, plan, recovered = trace.steps, event.plan, trace.recovered
+            # Where all steps are there and none was announced as the last, the newest answers.
+            is_whole = isinstance(plan, Plan) and len(plan.steps) == len(steps)
+            if steps and is_whole and not any(record.last for record in steps):
+                steps = (*steps[:-1], fast_replace(steps[-1], last=True))
+            # A plan that the planner did not write has no prompt.
+            if event.prompt and trace.rejected:
+                rejected = trace.rejected[-1]
+                written = rejected.reason == "plan_invalid"
+                what = "the planner's output was not a valid plan" if written else "the planner failed"
+                text = f"{what}: {_shorten(rejected.problem)}; the planner was asked again"
+                # It may be an earlier plan that was repaired: one that the user has rejected since.
+                if all(notice.text != text for notice in recovered):
+                    recovered = (*recovered, ev.Notice(at=event.at, text=text, recovered=True))
+            usage = {"planning": trace.planning + event.usage, "usage": trace.usage + event.usage}
+            return {"plan": plan, "state": "running", "steps": steps, "recovered": recovered, **usage}
         case ev.PlanOffered() | ev.ToolOffered():
             return {}
         case ev.PlanDecided():
             discarded = {"plan": None, "plan_text": "", "steps": (), "state": "planning"}
             return {} if event.verdict == "approved" else discarded
         case ev.PlanRevised():
-            return _revised(trace, event)
+            failed = next((record.failed for record in trace.steps if record.number == event.step), ())
+            text = describe_revised_plan(event.step, event.workers, failed)
+            return {
+                "plan": None, "state": "planning", "revised": event,
+                "recovered": (*trace.recovered, ev.Notice(at=event.at, text=text, recovered=True)),
+                "plan_text": f"{trace.plan_text}\n\n" if trace.plan_text else "",
+                "steps": tuple(fast_replace(record, last=False) for record in trace.steps),
+            }  # fmt: skip
         case ev.Notice():
             recovered = (*trace.recovered, event) if event.recovered else trace.recovered
             return {"notices": (*trace.notices, event), "recovered": recovered}
@@ -328,57 +315,28 @@ def _changes(trace: Trace, event: ev.Event) -> dict[str, Any]:
         case ev.RunFailed():
             return {"state": "failed", "error": event.error, "usage": event.usage}
         case _:
-            assert_never(event)
-
-
-_StepEvent = (
-    ev.StepStarted | ev.StepDelta | ev.ToolCalled | ev.ToolReturned | ev.StepFailed | ev.StepStopped | ev.StepFinished
-    | ev.NestedEvent
-)  # fmt: skip
-
-
-def _step_changes(trace: Trace, event: _StepEvent) -> dict[str, Any]:
-    for index, record in enumerate(trace.steps):
-        if record.number == event.step:
+            index = next((index for index, record in enumerate(trace.steps) if record.number == event.step), None)
+            if index is None:
+                return {}
+            record = trace.steps[index]
             steps = (*trace.steps[:index], _record_after(record, event), *trace.steps[index + 1 :])
-            if isinstance(event, (ev.StepStarted, ev.StepDelta, ev.ToolCalled, ev.ToolReturned, ev.NestedEvent)):
+            if not isinstance(event, (ev.StepFailed, ev.StepStopped, ev.StepFinished)):
                 return {"steps": steps}
             changes = {"steps": steps, "usage": trace.usage + event.usage}
-            if isinstance(event, ev.StepFinished) and (record.failed or record.worker != record.step.worker):
-                text = describe_recovered_step(record.step.worker, record.worker, record.failed)
-                changes["recovered"] = (
-                    *trace.recovered,
-                    ev.Notice(at=event.at, step=event.step, text=text, recovered=True),
-                )
+            planned, failures = record.step.worker, record.failed
+            if isinstance(event, ev.StepFinished) and (failures or record.worker != planned):
+                how = f"at attempt {len(failures) + 1}" if record.worker == planned else f"instead of {planned}"
+                parts = (f"{record.worker} answered {how}", describe_failed_attempts(failures))
+                told = ev.Notice(at=event.at, step=event.step, text="; ".join(filter(None, parts)), recovered=True)
+                changes["recovered"] = (*trace.recovered, told)
             return changes
-    return {}
 
 
-def _revised(trace: Trace, event: ev.PlanRevised) -> dict[str, Any]:
-    """Return what changes: no step so far answers any more, and the rest of the plan is being planned anew."""
-    failed = next((record.failed for record in trace.steps if record.number == event.step), ())
-    text = describe_revised_plan(event.step, event.workers, failed)
-    notice = ev.Notice(at=event.at, text=text, recovered=True)
-    return {
-        "plan": None, "state": "planning", "revised": event, "recovered": (*trace.recovered, notice),
-        "plan_text": f"{trace.plan_text}\n\n" if trace.plan_text else "",
-        "steps": tuple(fast_replace(record, last=False) for record in trace.steps),
-    }  # fmt: skip
-
-
-def _recovered_plan(trace: Trace, event: ev.PlanReady) -> tuple[ev.Notice, ...]:
-    """Return what was recovered once a plan is ready. A plan that the planner did not write has no prompt."""
-    if not event.prompt or not trace.rejected:
-        return trace.recovered
-    rejected = trace.rejected[-1]
-    text = describe_repaired_plan(rejected.problem, written=rejected.reason == "plan_invalid")
-    # It may be an earlier plan that was repaired: one that the user has rejected since.
-    known = any(notice.text == text for notice in trace.recovered)
-    return trace.recovered if known else (*trace.recovered, ev.Notice(at=event.at, text=text, recovered=True))
-
-
-def _record_after(record: StepRecord, event: _StepEvent) -> StepRecord:
-    """Return the step after one of its events."""
+def _record_after(
+    record: StepRecord,
+    event: ev.StepStarted | ev.StepDelta | ev.ToolCalled | ev.ToolReturned | ev.StepFailed | ev.StepStopped
+    | ev.StepFinished | ev.NestedEvent,
+) -> StepRecord:  # fmt: skip
     match event:
         case ev.StepStarted():
             started = event.at if record.started is None else record.started
@@ -388,8 +346,21 @@ def _record_after(record: StepRecord, event: _StepEvent) -> StepRecord:
             )  # fmt: skip
         case ev.StepDelta():
             return fast_replace(record, text=record.text + event.text, thinking=record.thinking + event.thinking)
-        case ev.ToolCalled() | ev.ToolReturned():
-            return _with_tool_use(record, event)
+        case ev.ToolCalled():
+            use = ToolRecord(
+                attempt=event.attempt, turn=event.turn, call=event.call, server=event.server, started=event.at,
+                read_only=event.read_only, tool=event.tool,
+            )  # fmt: skip
+            # What was written before the call is not the answer.
+            return fast_replace(record, tools=(*record.tools, use), text="")
+        case ev.ToolReturned():
+            ended = (event.attempt, event.turn, event.call_id)
+            result = {"ended": event.at, "text": event.text, "error": event.error, "attachments": event.attachments}
+            tools = (
+                fast_replace(use, **result) if (use.attempt, use.turn, use.call.id) == ended else use
+                for use in record.tools
+            )  # fmt: skip
+            return fast_replace(record, tools=tuple(tools))
         case ev.StepFailed():
             failed = FailedAttempt(
                 worker=record.worker, attempt=event.attempt, started=record.attempted if event.attempt else None,
@@ -419,21 +390,3 @@ def _record_after(record: StepRecord, event: _StepEvent) -> StepRecord:
             return fast_replace(record, nested=apply_event(record.nested or Trace(), event.event))
         case _:
             assert_never(event)
-
-
-def _with_tool_use(record: StepRecord, event: ev.ToolCalled | ev.ToolReturned) -> StepRecord:
-    """Return the step after a call of a tool began or ended. What was written before the call is not the answer."""
-    if isinstance(event, ev.ToolCalled):
-        use = ToolRecord(
-            attempt=event.attempt, turn=event.turn, call=event.call, server=event.server, started=event.at,
-            read_only=event.read_only, tool=event.tool,
-        )  # fmt: skip
-        return fast_replace(record, tools=(*record.tools, use), text="")
-    ended = (event.attempt, event.turn, event.call_id)
-    tools = (
-        replace(use, ended=event.at, text=event.text, error=event.error, attachments=event.attachments)
-        if (use.attempt, use.turn, use.call.id) == ended
-        else use
-        for use in record.tools
-    )
-    return fast_replace(record, tools=tuple(tools))

@@ -58,18 +58,15 @@ class Price:
     longer: tuple[Price, ...] = ()
 
     def at(self, tokens_in: int) -> Price:
-        """Return the price of a call with so many tokens of input."""
         fitting = (price for price in self.longer if tokens_in > price.above)
         return max(fitting, key=lambda price: price.above, default=self)
 
     @property
     def read(self) -> Decimal:
-        """The most that a token of input may cost."""
         return max(self.input, self.cached or self.input, self.stored or self.input)
 
     @property
     def written(self) -> Decimal:
-        """The most that a token of output may cost."""
         return max(self.output, self.reasoning or self.output)
 
     def most(self, tokens_in: int, tokens_out: int) -> Decimal:
@@ -78,7 +75,6 @@ class Price:
         return (tokens_in * price.read + tokens_out * price.written) / MILLION
 
     def amounts(self) -> tuple[Decimal, ...]:
-        """Return every amount in this price, for validation."""
         own = (self.input, self.output, self.cached, self.stored, self.reasoning)
         said = tuple(amount for amount in own if amount is not None)
         return (*said, *(amount for price in self.longer for amount in price.amounts()))

@@ -13,8 +13,7 @@ from typing import Final
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.pool import Worker
-from conductor_cli.core.prompt_text import fence, shorten
-from conductor_cli.core.question import Question
+from conductor_cli.core.question import Question, fence, shorten
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.outcomes import CaseOutcome, infrastructure_error
 from conductor_cli.evals.scorers import MAX_TEXT, SCORERS

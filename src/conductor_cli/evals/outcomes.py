@@ -21,7 +21,7 @@ from typing import Any, Final, Literal, NoReturn
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import UsageError, describe_system_error
 from conductor_cli.core.plan import Step
-from conductor_cli.core.prompt_text import shorten
+from conductor_cli.core.question import shorten
 from conductor_cli.core.serialization import dump, load
 from conductor_cli.core.terminal_text import escape_json
 from conductor_cli.core.trace import Trace

@@ -20,8 +20,7 @@ from conductor_cli.core.plan import SELF, Plan, Step
 from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import SeenStep
-from conductor_cli.core.prompt_text import fence, question_text
-from conductor_cli.core.question import Question
+from conductor_cli.core.question import Question, fence, question_text
 from conductor_cli.core.trace import Trace
 from conductor_cli.evals.cases import Case, extract_answer
 from conductor_cli.run import Conductor

@@ -11,7 +11,6 @@ import random
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Final
 
 from conductor_cli.core import events as ev
@@ -152,8 +151,8 @@ class Attempt:
         A worker with tools is called again after each reply that asks for some, with the results.
         """
         state = self._state
-        messages = self._prompt()
-        messages = self.repair or messages
+        prompt = self._prompt()
+        messages = self.repair or prompt
         if state.record(self._number).last and state.final:
             self._conversation = state.policy.question_for(self.worker.name).conversation
         tools = None
@@ -167,7 +166,18 @@ class Attempt:
             while (reply := await self._call(messages, tools)).calls and tools is not None:
                 messages = (*messages, *await tools.answer(reply))
                 self._said = []
-            await self._check_schema(messages, reply)
+            # An answer that breaks its JSON Schema is asked for again, once. What is found about one that may not be
+            # repaired is kept for the end of the run.
+            answers = state.record(self._number).last and state.final
+            if answers and not reply.calls and self._finish != "length":
+                state.busy.add(self._number)  # a run that may only end its running calls waits for this one, too
+                try:
+                    fault = await state.schema_fault(self._text)
+                finally:
+                    state.busy.discard(self._number)
+                if fault and fault != NOT_CHECKED and self._may_repair:
+                    self.repair = with_fault(messages, self._text, fault)
+                    raise ModelError("schema", f"the answer does not follow the JSON Schema: {fault}")
         except (asyncio.CancelledError, LimitReached) as error:
             # Where no call has begun, nothing was used.
             if self._announce is None:
@@ -179,23 +189,6 @@ class Attempt:
             finish=self._finish, tool_calls=reply.calls, provider_data=reply.provider_data if reply.calls else {},
         )  # fmt: skip
         state.emit(finished)
-
-    async def _check_schema(self, messages: tuple[Message, ...], reply: ModelReply) -> None:
-        """Raise `ModelError` where an answer breaks its JSON Schema, and its worker was not told so before.
-
-        What is found about an answer that may not be repaired is kept for the end of the run.
-        """
-        state = self._state
-        if not (state.record(self._number).last and state.final) or reply.calls or self._finish == "length":
-            return
-        state.busy.add(self._number)  # a run that may only end its running calls waits for this one, too
-        try:
-            fault = await state.schema_fault(self._text)
-        finally:
-            state.busy.discard(self._number)
-        if fault and fault != NOT_CHECKED and self._may_repair:
-            self.repair = with_fault(messages, self._text, fault)
-            raise ModelError("schema", f"the answer does not follow the JSON Schema: {fault}")
 
     def _prompt(self) -> tuple[Message, ...]:
         """Return the messages for the worker. What is missing in them is told with the first attempt."""
@@ -235,13 +228,33 @@ class Attempt:
             reservation = await resources.reserve(tokens, self._longest(tokens), worker.price, worker)
             request = self._request(messages, reservation.answer, tools)
             call, began, usage = _Call(), state.now(), NO_USAGE
+
+            def take(chunk: Chunk) -> None:
+                if chunk.text or chunk.thinking:
+                    self._said.append(chunk.text)
+                    call.written += (chunk.text, chunk.thinking)
+                    delta = ev.StepDelta(
+                        at=state.now(), step=self._number, attempt=self._attempt, text=chunk.text,
+                        thinking=chunk.thinking,
+                    )  # fmt: skip
+                    state.emit(delta)
+                if chunk.tool_call is not None:
+                    call.collector.add(chunk.tool_call)
+                    call.written.append(chunk.tool_call.arguments)
+                if chunk.note:
+                    state.notice(f"{worker.name}: {chunk.note}", self._number)
+                call.reported = chunk.usage or call.reported
+                call.cached = call.cached or chunk.from_cache
+                call.provider_data = chunk.provider_data or call.provider_data
+                self._finish = chunk.finish or self._finish
+
             if self._announce is not None:
                 state.emit(replace(self._announce, at=began))
                 self._announce = None
             state.busy.add(self._number)
             try:
                 timeouts = state.config.timeouts.for_worker(worker)
-                await read_chunks(model.stream(request), partial(self._take, call), timeouts, state.config.room)
+                await read_chunks(model.stream(request), take, timeouts, state.config.room)
                 reply = self._reply(call, request)
                 if not call.cached:
                     resources.circuits.succeeded(worker)
@@ -288,7 +301,6 @@ class Attempt:
         return min(asked, int(most)) if most else asked
 
     def _request(self, messages: tuple[Message, ...], most: int, tools: ToolLoop | None) -> Request:
-        """Return the request, with what a client says of its next reply. A worker's own temperature holds."""
         config, options, client = self._state.config, self.worker.options, self._conversation
         request = Request(
             messages=messages,
@@ -315,38 +327,19 @@ class Attempt:
             parallel_tool_calls=client.parallel_tool_calls,
         )
 
-    def _take(self, call: _Call, chunk: Chunk) -> None:
-        state = self._state
-        if chunk.text or chunk.thinking:
-            self._said.append(chunk.text)
-            call.written += (chunk.text, chunk.thinking)
-            delta = ev.StepDelta(
-                at=state.now(), step=self._number, attempt=self._attempt, text=chunk.text, thinking=chunk.thinking
-            )
-            state.emit(delta)
-        if chunk.tool_call is not None:
-            call.collector.add(chunk.tool_call)
-            call.written.append(chunk.tool_call.arguments)
-        if chunk.note:
-            state.notice(f"{self.worker.name}: {chunk.note}", self._number)
-        call.reported = chunk.usage or call.reported
-        call.cached = call.cached or chunk.from_cache
-        call.provider_data = chunk.provider_data or call.provider_data
-        self._finish = chunk.finish or self._finish
-
     def _reply(self, call: _Call, request: Request) -> ModelReply:
-        """Return the whole reply. Raises `ModelError` where it says nothing."""
         # In a last turn a model may go on asking; nobody calls anything for it any more.
         is_cut = self._finish == "length"
         asked = call.collector.calls() if request.tools and not is_cut else ()
         calls = asked if request.tool_choice != "none" else ()
-        if asked and not calls and is_blank(self._text):
-            # The next attempt would call all the tools again, and most likely end here.
-            raise ModelError("empty_answer", "it asked for tools again instead of answering", retryable=False)
-        if is_blank(self._text) and not calls and not (is_cut and self._conversation is not None):
-            # To a client it is an answer that its limit has cut; for a step the next attempt would end here too.
-            said = "the reply reached its limit of tokens before an answer" if is_cut else "the answer is empty"
-            raise ModelError("empty_answer", said, retryable=not is_cut)
+        if is_blank(self._text) and not calls:
+            if asked:
+                # The next attempt would call all the tools again, and most likely end here.
+                raise ModelError("empty_answer", "it asked for tools again instead of answering", retryable=False)
+            if not is_cut or self._conversation is None:
+                # To a client it is an answer that its limit has cut; for a step the next attempt would end here too.
+                said = "the reply reached its limit of tokens before an answer" if is_cut else "the answer is empty"
+                raise ModelError("empty_answer", said, retryable=not is_cut)
         return ModelReply(text=self._text, calls=calls, provider_data=call.provider_data)
 
 

@@ -95,7 +95,6 @@ class Circuit:
         self.reason = ""
 
     def fail(self, worker: str, error: ModelError, rules: BreakerRules, now: float) -> None:
-        """A call of `worker` failed."""
         if error.reason in _ANSWERED:
             self.succeed()
         # Whether the failure says something about the next call.
@@ -161,7 +160,9 @@ class Circuits:
     def calling(self, worker: Worker) -> Iterator[None]:
         """Inside, calls of `worker` are made for one step; after a break the first of them decides for everybody."""
         caller, now = object(), self._clock()
-        circuits = self._of(worker)
+        # As long as no call fails there is none, and nobody need find out what its keys would be.
+        keys = _keys_of(worker) if self._circuits else ()
+        circuits = [self._circuits[key] for key in keys if key in self._circuits]
         for circuit in circuits:
             circuit.begin(caller, now)
         try:
@@ -189,12 +190,7 @@ class Circuits:
                 opened = OpenCircuit(until=until, failures=circuit.failures, reason=circuit.reason, kind=circuit.kind)
                 self.board.publish(_hash(key), opened)
 
-    def _of(self, worker: Worker) -> list[Circuit]:
-        # As long as no call fails there is none, and nobody need find out what its keys would be.
-        return [self._circuits[key] for key in _keys_of(worker) if key in self._circuits] if self._circuits else []
-
     def reports(self) -> list[CircuitReport]:
-        """Return every circuit that a failure has made, workers before providers."""
         now, reports = self._clock(), []
         for key, circuit in sorted(self._circuits.items(), reverse=True):
             left = circuit.seconds_left(now)
@@ -215,7 +211,6 @@ def _describe(circuit: Circuit, seconds: float, who: str) -> str:
 
 
 def _hash(key: _Key) -> str:
-    """Return what stands for a circuit where other processes read it."""
     return hashlib.sha256(repr(key).encode("utf-8", "replace")).hexdigest()
 
 

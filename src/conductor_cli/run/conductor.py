@@ -36,8 +36,6 @@ from conductor_cli.state.interfaces import AttachmentStore, CircuitStates, Spend
 
 ToolVerdict = Literal["once", "always", "no"]
 """What the user says of a call: yes, yes for every call of this tool in this run, no."""
-
-REFUSED: Final = "not called: the user does not allow it. Do not ask for it again; answer without it."
 NOBODY: Final = "not called: it may change something, and nobody can be asked to allow it. Answer without it."
 
 
@@ -63,10 +61,10 @@ class ToolApprovals:
             verdict = "always" if key in self._always else await ask()
         if verdict == "always":
             self._always.add(key)
-        return REFUSED if verdict == "no" else ""
+        refused = "not called: the user does not allow it. Do not ask for it again; answer without it."
+        return refused if verdict == "no" else ""
 
     def verdict(self) -> asyncio.Future[ToolVerdict]:
-        """Return what the user will say of the call that is offered next."""
         self._waiting = asyncio.get_running_loop().create_future()
         return self._waiting
 
@@ -151,11 +149,9 @@ class Conductor:
     def rules(
         self, *, given: bool, depth_left: int, down: Collection[str] = (), excluded: Collection[str] = ()
     ) -> PlanRules:  # fmt: skip
-        """Return the rules of one plan; see `policy.plan_rules`."""
         return plan_rules(self.pool, self.limits, down=down, given=given, depth_left=depth_left, excluded=excluded)
 
     def context(self, rules: PlanRules) -> PlanFormatContext:
-        """Return how the conductor writes a plan that keeps `rules`."""
         return plan_format_context(self.profile, self.pool, rules, self.mode, constrained=self.constrained)
 
     def check_limits(self, *, planned: bool = True) -> None:
@@ -175,7 +171,6 @@ class Conductor:
             )
 
     def planning_request(self, question: Question) -> Request:
-        """Return the first request that asks the model to plan `question`."""
         rules = self.rules(given=bool(question.given), depth_left=max(self.limits.recursion, 1))
         return conductor_request(question, self.pool, self.profile, self.context(rules))
 
@@ -229,13 +224,6 @@ class RunResources:
             self._tools = self._open_tools()
         return self._tools
 
-    def take_tool_call(self) -> bool:
-        """Count a call of a tool; False where the run may make no more."""
-        if self.tool_calls_left <= 0:
-            return False
-        self.tool_calls_left -= 1
-        return True
-
     async def close(self) -> None:
         """End what this run has started: the servers of its tools."""
         tools, self._tools, self._open_tools = self._tools, None, None
@@ -256,7 +244,6 @@ class RunResources:
         return self._model_semaphores.get(id(model), _NO_WAIT)
 
     def provider_slot(self, worker: Worker) -> AbstractAsyncContextManager[None]:
-        """Return a turn at a worker's provider, which may take only so many calls at once."""
         return self._provider_slots.get(worker.name, _NO_WAIT)
 
     async def reserve(self, tokens_in: int, answer: int, price: Price | None, worker: Worker | None) -> Reservation:
@@ -270,7 +257,8 @@ class RunResources:
 
         def release(reservation: Reservation) -> None:
             self.ledger.release(reservation)
-            self._make_room()
+            self._times_freed += 1
+            self._freed.set()
 
         spend = self._daily_spend
         while True:
@@ -283,11 +271,6 @@ class RunResources:
                 self._freed.clear()
                 await self._freed.wait()
 
-    def _make_room(self) -> None:
-        """Calls that wait for room look again."""
-        self._times_freed += 1
-        self._freed.set()
-
     def settle(self, reservation: Reservation, usage: Usage, *, cached: bool, failed: bool) -> None:
         """A call has ended. Calls that wait for room look again.
 
@@ -296,7 +279,8 @@ class RunResources:
         self.ledger.settle(reservation, usage)
         if self._daily_spend:
             self._daily_spend.settle(reservation, NO_USAGE if cached else usage, failed=failed)
-        self._make_room()
+        self._times_freed += 1
+        self._freed.set()
 
 
 def share_models(conductor: Conductor, semaphores: dict[int, asyncio.Semaphore]) -> Conductor:

@@ -28,17 +28,6 @@ FATAL: Final = frozenset({"auth", "missing", "file"})
 """Reasons that will not change within a run: the worker is not asked again."""
 
 
-ReadNested = Callable[[RunContext], AsyncIterator[ev.Event]]  # Starts the nested run of a step, and gives its events
-
-
-async def run_step(state: RunContext, number: int, read_nested: ReadNested) -> Failure | None:
-    """Do step `number` and report all that happens as events. Returns what ends the whole run, if anything does."""
-    worker = state.record(number).step.worker
-    if worker == SELF:
-        return await _run_nested_step(state, number, read_nested)
-    return await _WorkerStep(state, number).run(worker)
-
-
 class _WorkerStep:
     """A step that workers do: one after the other, until one of them has done it or nobody is left."""
 
@@ -48,8 +37,8 @@ class _WorkerStep:
         self._attempt = state.record(number).attempt  # some, where another process has begun the step
         self._tried: list[str] = []
 
-    async def run(self, planned: str) -> Failure | None:
-        worker, state = self._planned_or_substitute(planned), self._state
+    async def run(self) -> Failure | None:
+        worker, state = self._first_worker(), self._state
         try:
             while worker is not None:
                 with state.resources.circuits.calling(state.config.pool[worker]):
@@ -60,12 +49,11 @@ class _WorkerStep:
             return error.failure
         return None
 
-    def _planned_or_substitute(self, name: str) -> str | None:
+    def _first_worker(self) -> str | None:
         """Return the planned worker, or another one where it cannot be asked or is skipped for a time."""
-        state = self._state
-        forbidden = state.call_violation(self._number, name)
+        state, name = self._state, self._state.record(self._number).step.worker
         failure = state.resources.down.get(name)
-        if failure is None and forbidden:
+        if failure is None and (forbidden := state.call_violation(self._number, name)):
             failure = Failure(kind="policy", message=forbidden, hint=POLICY_HINT)
         if failure is None and name not in state.config.pool:
             hint = "list the workers: conductor workers list"
@@ -78,7 +66,6 @@ class _WorkerStep:
             substitute = self._substitute(besides=name) if failure is not None else None
             if failure is None or substitute is None or substitute in state.resources.skipped:
                 return name
-        state.add_error(self._number, failure)
         self._fail(failure, substitute=substitute)
         return substitute
 
@@ -94,18 +81,32 @@ class _WorkerStep:
             try:
                 await call.make()
             except PolicyError as error:
-                state.add_error(self._number, error.failure)
                 self._fail(error.failure)
                 return None
             except ModelError as error:
-                failure = with_key_hint(call.worker, error.failure)
-                failure = replace(failure, message=f"{name}: {error.message}")
-                state.add_error(self._number, failure)
+                failure = replace(with_key_hint(call.worker, error.failure), message=f"{name}: {error.message}")
                 if error.reason in FATAL:
                     state.resources.down[name] = failure
-                wait = self._wait_before_retry(call, error, turn)
+                # No retry once the run is ending, nor after text that the user has already seen as the answer.
+                if state.stopped_by is not None or call.text_is_out:
+                    state.text_is_out = call.text_is_out
+                    self._fail(failure, call.usage)
+                    return None
+                wait = None
+                if error.reason == "schema":  # once, whatever the limit on attempts
+                    wait = 0.0
+                elif error.retryable and turn < state.config.limits.attempts:
+                    skipped = state.resources.skipped
+                    if name not in skipped or self._substitute() in (None, *skipped):
+                        wait = retry_wait(turn + 1, error.retry_after, state.config.random)
                 if wait is None:
-                    return self._end_worker(name, call, error, failure)
+                    if error.reason == "connect":
+                        state.resources.down[name] = failure  # other steps need not find out again
+                    substitute = self._substitute()
+                    self._fail(failure, call.usage, substitute=substitute)
+                    if substitute is not None:
+                        tell_of_changes(state, self._number)
+                    return substitute
                 self._fail(failure, call.usage, retry_in=wait)
                 repair = call.repair
                 if not repair:  # otherwise what was done with tools stays in the messages
@@ -113,35 +114,6 @@ class _WorkerStep:
                 await asyncio.sleep(wait)
             else:
                 return None
-
-    def _wait_before_retry(self, call: Attempt, error: ModelError, turn: int) -> float | None:
-        """Return seconds until the same worker is asked again; None where it is not."""
-        # No retry once the run is ending, nor after text that the user has already seen as the answer.
-        if self._state.draining or call.text_is_out:
-            return None
-        if error.reason == "schema":  # once, whatever the limit on attempts
-            return 0.0
-        if not error.retryable or turn >= self._state.config.limits.attempts:
-            return None
-        skipped = self._state.resources.skipped
-        if call.worker.name in skipped and self._substitute() not in (None, *skipped):
-            return None
-        return retry_wait(turn + 1, error.retry_after, self._state.config.random)
-
-    def _end_worker(self, name: str, call: Attempt, error: ModelError, failure: Failure) -> str | None:
-        """Report that a worker has failed for good. Returns who is to try next, if anyone."""
-        state = self._state
-        if state.draining or call.text_is_out:
-            state.text_is_out = call.text_is_out
-            self._fail(failure, call.usage)
-            return None
-        if error.reason == "connect":
-            state.resources.down[name] = failure  # other steps need not find out again
-        substitute = self._substitute()
-        self._fail(failure, call.usage, substitute=substitute)
-        if substitute is not None:
-            tell_of_changes(state, self._number)
-        return substitute
 
     def _substitute(self, besides: str = "") -> str | None:
         """Return who may do the step instead: it sees of the question no less than the planned worker would.
@@ -161,6 +133,7 @@ class _WorkerStep:
     def _fail(
         self, error: Failure, usage: Usage = NO_USAGE, *, retry_in: float | None = None, substitute: str | None = None
     ) -> None:
+        self._state.errors.setdefault(self._number, []).append(error)
         failed = ev.StepFailed(
             at=self._state.now(), step=self._number, attempt=self._attempt, error=error, usage=usage,
             retry_in=retry_in, substitute=substitute,
@@ -168,40 +141,34 @@ class _WorkerStep:
         self._state.emit(failed)
 
 
-async def _run_nested_step(state: RunContext, number: int, read_nested: ReadNested) -> Failure | None:
-    """Do a step on worker `self`: a run of its own over the same pool, whose events come as `NestedEvent`."""
-    failure = _nesting_failure(state, number)
-    if failure is not None:
-        _fail_nested_step(state, number, failure)
+async def run_step(
+    state: RunContext, number: int, read_nested: Callable[[RunContext], AsyncIterator[ev.Event]]
+) -> Failure | None:
+    """Do step `number` and report all that happens as events. Returns what ends the whole run, if anything does.
+
+    A step on worker `self` is a run of its own over the same pool, which `read_nested` starts; its events come as
+    `NestedEvent`.
+    """
+    record = state.record(number)
+    if record.step.worker != SELF:
+        return await _WorkerStep(state, number).run()
+
+    def fail(failure: Failure, usage: Usage = NO_USAGE) -> None:
+        state.errors.setdefault(number, []).append(failure)
+        state.emit(ev.StepFailed(at=state.now(), step=number, attempt=1, error=failure, usage=usage))
+
+    if state.config.model is None:
+        fail(Failure(kind="conductor", message="a review needs a planner", reason="no_planner"))
+        return None
+    if state.depth_left <= 0:
+        fail(Failure(kind="worker", message="runs cannot be nested any deeper", reason="nesting_limit"))
+        return None
+    forbidden = state.call_violation(number, SELF)
+    if forbidden:
+        fail(Failure(kind="policy", message=forbidden, hint=POLICY_HINT))
         return None
     state.emit(ev.StepStarted(at=state.now(), step=number, worker=SELF, attempt=1, prompt=()))
-    nested = _nested_state(state, number)
-    state.busy.add(number)
-    try:
-        async for event in read_nested(nested):
-            state.emit(ev.NestedEvent(at=state.now(), step=number, event=event))
-    except asyncio.CancelledError:
-        for event in nested.unread_events():
-            state.emit(ev.NestedEvent(at=state.now(), step=number, event=event))
-        state.stop_step(number, usage=nested.trace.usage)
-        raise
-    return _end_nested_step(state, number, nested)
-
-
-def _nesting_failure(state: RunContext, number: int) -> Failure | None:
-    """Return why a nested run is not possible; None where it is."""
-    if state.config.model is None:
-        message = "a review needs a planner"
-        return Failure(kind="conductor", message=message, reason="no_planner")
-    if state.depth_left <= 0:
-        return Failure(kind="worker", message="runs cannot be nested any deeper", reason="nesting_limit")
-    forbidden = state.call_violation(number, SELF)
-    return Failure(kind="policy", message=forbidden, hint=POLICY_HINT) if forbidden else None
-
-
-def _nested_state(state: RunContext, number: int) -> RunContext:
-    """The beginning of a nested run. Its question is the same, with the subtask and the answers that the step sees."""
-    record = state.record(number)
+    # The question is the same, with the subtask and the answers that the step sees.
     step, earlier = record.step, state.resumed.steps if state.resumed is not None else ()
     given = tuple(
         Given(worker=item.worker, subtask=item.subtask, answer=item.answer)
@@ -209,7 +176,7 @@ def _nested_state(state: RunContext, number: int) -> RunContext:
         if item.answer is not None
     )
     text = f"{state.question.text}{NESTED}{step.subtask}"
-    return RunContext(
+    nested = RunContext(
         id=f"{state.id}.{number}",
         config=state.config,
         question=replace(state.question, text=text, given=given, parent=state.id),
@@ -221,10 +188,15 @@ def _nested_state(state: RunContext, number: int) -> RunContext:
         nested=True,
         given_holds_files=state.policy.receives_files(step, state.policy.hold_files(state.steps_before(number))),
     )
-
-
-def _end_nested_step(state: RunContext, number: int, nested: RunContext) -> Failure | None:
-    """Turn the end of the nested run into the end of its step. Returns what ends the whole run, if anything does."""
+    state.busy.add(number)
+    try:
+        async for event in read_nested(nested):
+            state.emit(ev.NestedEvent(at=state.now(), step=number, event=event))
+    except asyncio.CancelledError:
+        for event in nested.unread_events():
+            state.emit(ev.NestedEvent(at=state.now(), step=number, event=event))
+        state.stop_step(number, usage=nested.trace.usage)
+        raise
     trace, stopped_by = nested.trace, nested.stopped_by
     limit = stopped_by if stopped_by is not None and stopped_by.kind == "limit" else None
     if trace.state == "finished":
@@ -240,11 +212,6 @@ def _end_nested_step(state: RunContext, number: int, nested: RunContext) -> Fail
     if failure.kind in ("limit", "cancelled", "terminated"):
         state.stop_step(number, "limit" if limit is not None else None, usage=trace.usage)
         return limit
-    _fail_nested_step(state, number, failure, trace.usage)
+    fail(failure, trace.usage)
     # An error of our own in a nested run is one of the whole run.
     return failure if failure.kind == "internal" else limit
-
-
-def _fail_nested_step(state: RunContext, number: int, failure: Failure, usage: Usage = NO_USAGE) -> None:
-    state.add_error(number, failure)
-    state.emit(ev.StepFailed(at=state.now(), step=number, attempt=1, error=failure, usage=usage))

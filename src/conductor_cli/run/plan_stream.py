@@ -14,12 +14,13 @@ from conductor_cli.core.chat import Chunk, Message
 from conductor_cli.core.data_policy import describe_attached
 from conductor_cli.core.errors import ConductorError, ModelError, PlanError
 from conductor_cli.core.estimate import estimated_usage, prompt_tokens
+from conductor_cli.core.formatting import format_list
 from conductor_cli.core.plan import SELF, KeepAnswer, Step, lost_operand
 from conductor_cli.core.plan_formats import ParsedStep, PlanFormatContext
 from conductor_cli.core.prompts import conductor_notice, conductor_request, plan_format_for
 from conductor_cli.core.question import NESTED
-from conductor_cli.core.tools import describe_tools
-from conductor_cli.core.trace import describe_repeated_steps
+from conductor_cli.core.terminal_text import one_line
+from conductor_cli.core.tools import MAX_ABOUT
 from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
 from conductor_cli.models.base import Model
 from conductor_cli.run.attempt import read_chunks
@@ -48,7 +49,6 @@ class RepeatFilter:
 
     @property
     def is_loop(self) -> bool:
-        """Whether the planner only repeats itself by now, so that its plan can end with the newest step."""
         return self._in_a_row >= LOOP and not self._keep_last
 
     def take(self, item: ParsedStep) -> ParsedStep | None:
@@ -84,8 +84,6 @@ REVIEW: Final = "Check the answer at hand against the question. Accept it if it 
 CLOSING: Final = " \t\r\n`}])."
 """What may follow a whole plan and is ignored: the end of a fence, or of the JSON around the plan."""
 
-_NO_STEP: Final = Step(worker="", subtask="")  # Equals no step of a plan
-
 
 class PlanStream:
     """Reads one reply of the conductor and announces its steps."""
@@ -112,7 +110,7 @@ class PlanStream:
         keep_last = state.question.schema is not None or state.reviews > 0
         # A step that was given up may be planned again, word for word.
         standing = enumerate(state.current_plan().steps, start=1)
-        steps = [_NO_STEP if number in state.given_up else step for number, step in standing]
+        steps = [Step(worker="", subtask="") if number in state.given_up else step for number, step in standing]
         self._repeats = RepeatFilter(steps, keep_last=keep_last)
 
     async def read(self, standing: tuple[Step, ...], fault: str) -> None:
@@ -129,11 +127,11 @@ class PlanStream:
         if state.config.profile.names and question.attachments:
             shown = {worker.name: state.policy.question_for(worker.name) for worker in pool}
             attached = describe_attached(question, shown, self._context.labels, pool)
-        tools = [
-            describe_tools(self._context.label(worker.name), worker.tools, about)
-            for worker in pool
-            if worker.tools and worker.name in self._context.rules.workers
-        ]
+        tools = []
+        for worker in pool:
+            if worker.tools and worker.name in self._context.rules.workers:
+                told = "; ".join(one_line(about.get(server, "") or server)[:MAX_ABOUT] for server in worker.tools)
+                tools.append(f"{self._context.label(worker.name)} can use tools: {told}.")
         request = conductor_request(
             question,
             pool,
@@ -143,11 +141,7 @@ class PlanStream:
             fault=fault,
             rejected=state.rejected_plans,
             revision=state.revision,
-            rules=(
-                *state.policy.rules_for_planner(self._context),
-                *attached,
-                *tools,
-            ),
+            rules=(*state.policy.rules_for_planner(self._context), *attached, *tools),
         )
         price, resources = state.config.price, state.resources
         async with resources.turn(self._model):
@@ -204,73 +198,68 @@ class PlanStream:
         return False
 
     def _announce(self, parsed: Iterable[ParsedStep | KeepAnswer]) -> None:
+        """Announce complete steps. Raises `PlanError` where one is forbidden or the whole plan has a fault."""
+        state = self._state
         for item in parsed:
             if isinstance(item, KeepAnswer):
                 self._keep_answer, self._complete = item, True
                 return
             kept = self._repeats.take(item)
-            before = (*self._state.steps_before(), *(held.step for held in self._held))
-            forbidden = self._state.policy.violation(before, kept.step) if kept else ""
+            before = (*state.steps_before(), *(held.step for held in self._held))
+            forbidden = state.policy.violation(before, kept.step) if kept else ""
             if forbidden:
                 raise PlanError(forbidden, line=item.step.subtask)
             # Set before announcing: the step may end, and the run with it, while it is being announced.
             self._complete = item.last or self._repeats.is_loop
             self._held += [kept] if kept else []
             if self._complete:
-                self._check_whole(item.step)
+                numbered = enumerate(state.steps_before(), start=1)
+                steps = [step for number, step in numbered if number not in state.given_up]
+                steps += [held.step for held in self._held]
+                fault, operands = state.media_access.fault(steps), state.config.worker_profile.operands
+                if not fault and operands is not None and not self._context.single:
+                    lost = lost_operand(state.question.text.partition(NESTED)[0], steps, operands)
+                    fault = f"no step names {lost}" if lost else ""
+                if not fault and self._find_fault is not None:
+                    fault = self._find_fault(state.question, steps, state.config.pool)
+                if fault:
+                    self._complete = False
+                    raise PlanError(fault, line=item.step.subtask)
             if self._complete or self._find_fault is None:
                 complete, self._held = self._held, []
                 for each in complete:
-                    announce_parsed(self._state, each)
+                    announce_parsed(state, each)
             if self._complete:
                 return
 
-    def _check_whole(self, last: Step) -> None:
-        """Raise `PlanError` where the plan as a whole has a fault.
-
-        No step sees an image of the question, or none names one of its operands, or the profile finds another.
-        """
-        state = self._state
-        before = enumerate(state.steps_before(), start=1)
-        steps = [step for number, step in before if number not in state.given_up]
-        steps += [item.step for item in self._held]
-        fault, operands = state.media_access.fault(steps), state.config.worker_profile.operands
-        if not fault and operands is not None and not self._context.single:
-            lost = lost_operand(state.question.text.partition(NESTED)[0], steps, operands)
-            fault = f"no step names {lost}" if lost else ""
-        if not fault and self._find_fault is not None:
-            fault = self._find_fault(state.question, steps, state.config.pool)
-        if fault:
-            self._complete = False
-            raise PlanError(fault, line=last.subtask)
-
     def finish(self) -> None:
-        """The reply was a valid plan: report it with what it cost."""
-        self._tell_left_out()
+        usage = self._end()
         # The share of each worker in a choice of one, the likeliest first.
         likeliest = sorted(self._choice_shares.items(), key=lambda item: -item[1])
         shares = ", ".join(f"{self._context.labels.get(label, label)} {share:.2f}" for label, share in likeliest)
         reasoning = self._parser.reasoning or shares
         plan = self._keep_answer or self._state.current_plan(reasoning)
-        self._state.finish_plan(plan, self._take_usage(), self._prompt)
+        self._state.finish_plan(plan, usage, self._prompt)
 
     def reject(self, text: str, error: ConductorError) -> None:
-        """The reply was not a valid plan, from `text` on."""
-        self._tell_left_out()
+        usage = self._end()
         rejected = ev.PlanRejected(
             at=self._state.now(), attempt=self._attempt, text=text, problem=error.message, hint=error.hint,
-            usage=self._take_usage(), prompt=self._prompt, reason=error.reason,
+            usage=usage, prompt=self._prompt, reason=error.reason,
         )  # fmt: skip
         self._state.emit(rejected)
-
-    def _tell_left_out(self) -> None:
-        """Say which steps of the reply repeat others."""
-        if self._repeats.left_out:
-            self._state.notice(describe_repeated_steps(self._repeats.left_out), recovered=True)
 
     def _take_usage(self) -> Usage:
         usage, self._usage = self._usage, NO_USAGE
         return usage
+
+    def _end(self) -> Usage:
+        """Say which steps of the reply repeat others. Returns what the reply cost."""
+        if numbers := self._repeats.left_out:
+            which = f"step{'s' * (len(numbers) > 1)} {format_list([*map(str, numbers)])}"
+            text = f"the planner repeated an earlier step word for word; left out: {which}"
+            self._state.notice(text, recovered=True)
+        return self._take_usage()
 
     def settle(self) -> None:
         """Count usage that no event has reported."""
@@ -282,19 +271,13 @@ def announce_parsed(state: RunContext, item: ParsedStep) -> None:
     if state.given_up:
         seen = tuple(number for number in item.step.access if number not in state.given_up)
         item = replace(item, step=replace(item.step, access=seen))
-    review = _review(state, item) if item.last and state.reviews > 0 else None
+    review = None
+    if item.last and state.reviews > 0:
+        access = tuple(number for number in range(1, item.number + 1) if number not in state.given_up)
+        review = Step(worker=SELF, subtask=REVIEW, access=access)
+        if forbidden := state.policy.violation((*state.steps_before(), item.step), review):
+            state.notice(f"no review was added: {forbidden}")
+            review = None
     state.add_step(item.number, item.step, last=item.last and review is None)
     if review is not None:
         state.add_step(item.number + 1, review, last=True)
-
-
-def _review(state: RunContext, item: ParsedStep) -> Step | None:
-    """Return the review of the last step's answer, unless the policy forbids it."""
-    review = Step(
-        worker=SELF, subtask=REVIEW, access=tuple(n for n in range(1, item.number + 1) if n not in state.given_up)
-    )
-    forbidden = state.policy.violation((*state.steps_before(), item.step), review)
-    if not forbidden:
-        return review
-    state.notice(f"no review was added: {forbidden}")
-    return None

@@ -8,7 +8,6 @@ do a step, the rest of the plan is planned anew, once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, Final
 
@@ -17,7 +16,6 @@ from conductor_cli.core.errors import ConductorError, Failure, FailureKind, Limi
 from conductor_cli.core.plan import (
     MAX_STEPS,
     SELF,
-    Decision,
     KeepAnswer,
     Plan,
     PlanRules,
@@ -58,7 +56,7 @@ def wants_revision(state: RunContext, number: int) -> bool:
     config, record = state.config, state.record(number)
     if record.state != "failed" or record.step.worker == SELF or state.text_is_out:
         return False
-    if not (config.revises and state.resources.revisions_left) or state.draining or state.plan_only:
+    if not (config.revises and state.resources.revisions_left) or state.stopped_by is not None or state.plan_only:
         return False
     if config.model is None or config.profile.render is not None or config.mode == "mini":
         return False
@@ -109,8 +107,6 @@ def _unusable(state: RunContext, record: StepRecord) -> set[str]:
 
 
 FINISH: Final = "Answer the question, using what the earlier steps found."
-UNREACHABLE: Final = frozenset({"connect", "timeout"})
-"""A conductor that could not be reached fails the run; for one that wrote nonsense there is a fallback plan."""
 
 
 class Planner:
@@ -145,37 +141,31 @@ class Planner:
     async def wait_for_approval(self) -> Failure | None:
         """Offer the plan until the user approves it, then start it. Returns what makes planning again impossible."""
         state = self._state
-        while state.awaits_approval:
+        while True:
             state.emit(ev.PlanOffered(at=state.now()))
-            failure = await self._decided(await state.next_decision())
+            decision = await state.next_decision()
+            if decision.edited is not None:
+                state.emit(ev.PlanDecided(at=state.now(), verdict="edited"))
+                state.discard_plan()
+                failure = self._announce(decision.edited, reviewed=True)
+            elif decision.feedback:
+                # The plan as the conductor wrote it, without the review that was appended.
+                plan = state.trace.plan
+                assert isinstance(plan, Plan)
+                if state.reviews > 0 and len(plan.steps) > 1 and plan.steps[-1].subtask == REVIEW:
+                    plan = replace(plan, steps=plan.steps[:-1])
+                state.rejected_plans += (RejectedPlan(plan=plan, feedback=decision.feedback),)
+                state.emit(ev.PlanDecided(at=state.now(), verdict="replan", feedback=decision.feedback))
+                state.discard_plan()
+                assert state.config.model is not None
+                failure = await self._write(state.config.model)
+            else:
+                state.emit(ev.PlanDecided(at=state.now(), verdict="approved"))
+                state.awaits_approval = False
+                state.wake()
+                return None
             if failure is not None:
                 return failure
-        state.wake()
-        return None
-
-    async def _decided(self, decision: Decision) -> Failure | None:
-        state = self._state
-        if decision.edited is not None:
-            state.emit(ev.PlanDecided(at=state.now(), verdict="edited"))
-            state.discard_plan()
-            return self._announce(decision.edited, reviewed=True)
-        if decision.feedback:
-            # The plan as the conductor wrote it, without the review that was appended.
-            plan = self._state.trace.plan
-            assert isinstance(plan, Plan)
-            reviewed = self._state.reviews > 0 and len(plan.steps) > 1 and plan.steps[-1].subtask == REVIEW
-            state.rejected_plans += (
-                RejectedPlan(
-                    plan=replace(plan, steps=plan.steps[:-1]) if reviewed else plan, feedback=decision.feedback
-                ),
-            )
-            state.emit(ev.PlanDecided(at=state.now(), verdict="replan", feedback=decision.feedback))
-            state.discard_plan()
-            assert state.config.model is not None
-            return await self._write(state.config.model)
-        state.emit(ev.PlanDecided(at=state.now(), verdict="approved"))
-        state.awaits_approval = False
-        return None
 
     def problem_with(self, plan: Plan, *, reviewed: bool = False) -> Failure | None:
         """Return why a plan that the conductor did not write cannot be run; None where it can.
@@ -203,7 +193,6 @@ class Planner:
         return Failure(kind="usage", message=unseen, reason="plan_invalid") if unseen else None
 
     def _announce(self, plan: Plan, *, reviewed: bool = False) -> Failure | None:
-        """Announce the steps of a plan that the conductor did not write."""
         failure = self.problem_with(plan, reviewed=reviewed)
         if failure is not None:
             return failure
@@ -276,27 +265,23 @@ class Planner:
 
     def _reuse_step(self, record: StepRecord, earlier: Trace) -> None:
         """Reuse one step: its answer if it has one, else the step; one that was given up stays so."""
-        state, revised = self._state, earlier.revised
+        state, revised, number = self._state, earlier.revised, record.number
         if record.state == "done":
-            self._replay_finished(record)
-        elif revised is not None and record.number in (revised.step, *revised.left_out):
-            state.announce_step(record.number, record.step, last=record.last)
-            state.schedule.mark_ended(record.number)
-            state.stop_step(record.number, "plan_revised")
+            # The events are repeated. That costs nothing now.
+            place: Any = {"step": number, "attempt": 1, "text": record.text}
+            state.announce_step(number, record.step, last=record.last)
+            state.emit(
+                ev.StepStarted(at=state.now(), step=number, worker=record.worker, attempt=1, prompt=record.prompt)
+            )
+            state.emit(ev.StepDelta(at=state.now(), **place, thinking=record.thinking))
+            state.emit(ev.StepFinished(at=state.now(), **place, usage=NO_USAGE, finish=record.finish or "stop"))
+            state.schedule.mark_ended(number)
+        elif revised is not None and number in (revised.step, *revised.left_out):
+            state.announce_step(number, record.step, last=record.last)
+            state.schedule.mark_ended(number)
+            state.stop_step(number, "plan_revised")
         else:
-            state.add_step(record.number, record.step, last=record.last)
-
-    def _replay_finished(self, record: StepRecord) -> None:
-        """Repeat the events of a step that the resumed run finished. It costs nothing now."""
-        state, number = self._state, record.number
-        state.announce_step(number, record.step, last=record.last)
-        state.emit(ev.StepStarted(at=state.now(), step=number, worker=record.worker, attempt=1, prompt=record.prompt))
-        state.emit(ev.StepDelta(at=state.now(), step=number, attempt=1, text=record.text, thinking=record.thinking))
-        finished = ev.StepFinished(
-            at=state.now(), step=number, attempt=1, text=record.text, usage=NO_USAGE, finish=record.finish or "stop"
-        )
-        state.emit(finished)
-        state.schedule.mark_ended(number)
+            state.add_step(number, record.step, last=record.last)
 
     async def _write(self, model: Model) -> Failure | None:
         """Ask the conductor, again after each fault, and at last fall back on the best worker."""
@@ -321,7 +306,8 @@ class Planner:
                     return _cannot_plan(error, state.config.key_hint)
                 fault, why = "", f"the planner failed ({error.message})"
                 stream.reject("", error)
-                if attempt == tries and error.reason in UNREACHABLE and not state.trace.steps:
+                # One that could not be reached fails the run; for one that wrote nonsense there is a fallback plan.
+                if attempt == tries and error.reason in ("connect", "timeout") and not state.trace.steps:
                     return _cannot_plan(error, state.config.key_hint)
                 if attempt < tries:
                     await asyncio.sleep(retry_wait(attempt + 1, error.retry_after, state.config.random))
@@ -343,7 +329,8 @@ class Planner:
         worker: str | None = None
         if state.config.profile.fallback:
             config, policy = state.config, state.policy
-            absent = {*state.resources.down, *state.resources.skipped, *self._unusable()}
+            unusable = state.revision.unusable if state.revision is not None else ()
+            absent = {*state.resources.down, *state.resources.skipped, *unusable}
             rules = config.rules(given=False, depth_left=0, down=absent, excluded=policy.excluded)
             names = [name for name in rules.workers if not policy.withheld(name)] or rules.workers
             names = state.media_access.best_of(names)
@@ -372,7 +359,9 @@ class Planner:
         """Return the rules of the plan; with `skipping`, over the workers that are not skipped for a time."""
         state = self._state
         given, excluded = bool(state.question.given), state.policy.excluded
-        down = {*state.resources.down, *(state.resources.skipped if skipping else ()), *self._unusable()}
+        down = {*state.resources.down, *(state.resources.skipped if skipping else ())}
+        if state.revision is not None:
+            down |= state.revision.unusable
         rules = state.config.rules(given=given, depth_left=state.depth_left, down=down, excluded=excluded)
         # The only step must be done by a worker that can see what is attached.
         if state.media_access.files and (state.config.mode == "mini" or rules.steps == 1):
@@ -380,10 +369,6 @@ class Planner:
         if state.revision is not None:
             rules = replace(rules, steps=state.revision.first - 1 + state.revision.most)
         return rules
-
-    def _unusable(self) -> Collection[str]:
-        """Return workers that could not be reached at the step because of which the plan was revised."""
-        return self._state.revision.unusable if self._state.revision is not None else ()
 
     def _context(self, first: int = 1) -> PlanFormatContext:
         context = self._state.config.context(self._rules(skipping=True))

@@ -30,9 +30,6 @@ from conductor_cli.run.state import NOT_CHECKED, NOT_JSON, RunContext, StopKind
 log = logging.getLogger(__name__)
 
 PLANNING: Final = 0  # The number of the planning task among those of the steps
-_STOPPED: Final = {"cancelled": "interrupted", "terminated": "terminated", "limit": "a limit was reached"}
-_INTERRUPTED: Final = Failure(kind="cancelled", message="interrupted")
-_NOT_NEEDED: Final = Failure(kind="cancelled", message="this answer is no longer needed")
 
 
 def start_run(  # noqa: PLR0913 - each is a way to run it
@@ -95,6 +92,7 @@ class Run:
 
     def __init__(self, state: RunContext) -> None:
         self.state = state
+        self.id, self.question, self.config = state.id, state.question, state.config
         state.wake = self._start_ready
         self._planner = Planner(state)
         self._group: asyncio.TaskGroup | None = None
@@ -107,20 +105,8 @@ class Run:
         self._revising = False  # Whether the step that was to answer may have failed, and another one will
 
     @property
-    def id(self) -> str:
-        return self.state.id
-
-    @property
     def trace(self) -> Trace:
         return self.state.trace
-
-    @property
-    def question(self) -> Question:
-        return self.state.question
-
-    @property
-    def config(self) -> Conductor:
-        return self.state.config
 
     # For whoever reads the run
 
@@ -146,7 +132,8 @@ class Run:
         """End the run: at once, or when the calls that are running have ended. Finished steps are kept."""
         if self._over.is_set():
             return
-        self._drain(failure or Failure(kind=kind, message=_STOPPED[kind]))
+        stopped = {"cancelled": "interrupted", "terminated": "terminated", "limit": "a limit was reached"}
+        self._drain(failure or Failure(kind=kind, message=stopped[kind]))
         for nested in self._nested.values():
             nested.stop(kind, after, failure)
         # Otherwise the run is over when the last running call has ended; see `_start_ready`.
@@ -181,17 +168,15 @@ class Run:
         return self.may_edit_plan and able and self.state.policy.may_show_steps(self.state.steps_before())
 
     def problem_with(self, plan: Plan) -> Failure | None:
-        """Return why a plan that the user edited cannot be run; None where it can."""
         return self._planner.problem_with(plan, reviewed=True)
 
     # What happens inside
 
     def _start_ready(self) -> None:
-        """Start every step that may start now, and notice when the run is over."""
         state = self.state
         if self._group is None or self._over.is_set():
             return
-        if not (state.draining or state.plan_only or state.awaits_approval):
+        if not (state.stopped_by is not None or state.plan_only or state.awaits_approval):
             for number in state.schedule.take_ready():
                 self._start(number, self._run_step(number), f"step {number}")
         answered = (
@@ -200,11 +185,10 @@ class Run:
             and any(record.last and record.state in ENDED for record in state.trace.steps)
         )
         pending = (state.schedule.waiting and not state.plan_only) or not self._tasks[PLANNING].done()
-        if answered or (not state.schedule.running and (state.draining or not pending)):
+        if answered or (not state.schedule.running and (state.stopped_by is not None or not pending)):
             self._over.set()
 
     def _start(self, number: int, work: Coroutine[None, None, None], name: str) -> None:
-        """Start planning or a step."""
 
         def task_ended(_: asyncio.Task[None]) -> None:
             self.state.schedule.mark_ended(number)
@@ -216,34 +200,54 @@ class Run:
         task.add_done_callback(task_ended)
 
     async def _drive(self) -> None:
+        state = self.state
         try:
-            self.state.restart_clock()
+            state.restart_clock()
             if self.trace.ended:  # a nested run, whose step is to end
                 return
-            self.state.all_read.clear()
-            if not self.state.goes_on:
+            state.all_read.clear()
+            if not state.goes_on:
                 self._announce_start()
             # The reader takes the start before anything is called: it may have to store it first, and fail.
             await asyncio.sleep(0)
-            if self.state.config.stored and not self.state.goes_on:
-                await self.state.all_read.wait()
+            if state.config.stored and not state.goes_on:
+                await state.all_read.wait()
+            # A nested run ends with the run around it, so only that one watches the clock.
+            limit, before = None if state.nested else self.config.limits.seconds, self.trace.at
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 # Planning is a task like a step, because steps start while the plan is still being written.
                 self._start(PLANNING, self._plan(), "plan")
-                await self._wait_until_over()
+                try:
+                    async with asyncio.timeout(None if limit is None else max(limit - before, 0.0)) as state.time_limit:
+                        await self._over.wait()
+                except TimeoutError:
+                    seconds = limit or 0.0
+                    message, suggested = f"stopped: limit of {format_duration(seconds)}", f"{2 * seconds:g}"
+                    failure = Failure(kind="limit", message=message, reason="limit_time", suggested_limit=suggested)
+                    self.stop("limit", failure=failure)
+                except asyncio.CancelledError:
+                    self._drain(Failure(kind="cancelled", message="interrupted"))
+                    self._over.set()
+                    raise
+                finally:
+                    why = state.stopped_by or Failure(kind="cancelled", message="this answer is no longer needed")
+                    for nested in self._nested.values():
+                        nested.abandon(why, state.stop_reason)
+                    for task in self._tasks.values():
+                        task.cancel()
             self._finish(await self._schema_failure())
         except asyncio.CancelledError:
-            self._drain(_INTERRUPTED)
+            self._drain(Failure(kind="cancelled", message="interrupted"))
             # Nobody waits for a check any more, so whether the answer follows its schema stays open.
-            self._finish(self.state.stopped_by if self.question.schema is not None else None)
+            self._finish(state.stopped_by if self.question.schema is not None else None)
             raise
         finally:
             try:
-                if not self.state.nested:
-                    await self.state.resources.close()
+                if not state.nested:
+                    await state.resources.close()
             finally:
-                self.state.put(None)
+                state.put(None)
 
     def _announce_start(self) -> None:
         """Open the stream, and say who cannot be asked in this run."""
@@ -282,30 +286,7 @@ class Run:
             for why in state.resources.skipped.values():
                 state.notice(why.message)
 
-    async def _wait_until_over(self) -> None:
-        """Wait until the run is over or its reader is gone; then cancel whatever still runs."""
-        # A nested run ends with the run around it, so only that one watches the clock.
-        limit, before = None if self.state.nested else self.config.limits.seconds, self.trace.at
-        try:
-            async with asyncio.timeout(None if limit is None else max(limit - before, 0.0)) as self.state.time_limit:
-                await self._over.wait()
-        except TimeoutError:
-            seconds = limit or 0.0
-            message, suggested = f"stopped: limit of {format_duration(seconds)}", f"{2 * seconds:g}"
-            failure = Failure(kind="limit", message=message, reason="limit_time", suggested_limit=suggested)
-            self.stop("limit", failure=failure)
-        except asyncio.CancelledError:
-            self._drain(_INTERRUPTED)
-            self._over.set()
-            raise
-        finally:
-            for nested in self._nested.values():
-                nested.abandon(self.state.stopped_by or _NOT_NEEDED, self.state.stop_reason)
-            for task in self._tasks.values():
-                task.cancel()
-
     async def _plan(self) -> None:
-        """Plan; a failure to plan ends the run."""
         try:
             failure = await self._planner.make_plan()
             if failure is None and self.state.awaits_approval and not self._over.is_set():
@@ -380,7 +361,6 @@ class Run:
                 task.cancel()
 
     def abandon(self, failure: Failure, reason: ev.StopReason) -> None:
-        """End a nested run because the one around it has ended."""
         if not self._over.is_set():
             self._drain(failure, reason)
             self._over.set()
@@ -477,27 +457,22 @@ def failure_of(state: RunContext) -> Failure:
         return state.stopped_by
     last = _answering_step(state.trace)
     if last is None and state.revision is not None:
-        number = state.revision.step
-        return _failure_of_step(state.record(number), state.errors.get(number, []))
-    if last is None:
+        last = state.record(state.revision.step)
+    elif last is None:
         return Failure(kind="worker", message="no step could be run", reason="step_not_run")
-    if last.nested is not None and last.nested.error is not None:
+    elif last.nested is not None and last.nested.error is not None:
         return last.nested.error
-    if last.state == "done":
+    elif last.state == "done":
         message = f"{last.worker} reached its token limit before the end of the answer"
         return Failure(kind="partial", message=message, reason="answer_truncated")
-    return _failure_of_step(last, state.errors.get(last.number, []))
-
-
-def _failure_of_step(record: StepRecord, errors: list[Failure]) -> Failure:
-    """Return one failure for all attempts at a step: the first, if all are of one kind."""
+    errors = state.errors.get(last.number, [])
     if not errors:
-        return Failure(kind="worker", message=f"step {record.number} did not run", reason="step_not_run")
+        return Failure(kind="worker", message=f"step {last.number} did not run", reason="step_not_run")
     first = errors[0]
     if len({error.kind for error in errors}) == 1:
         return first
     # Attempts that failed for different reasons have no kind in common, and so no exit code either.
-    message = f"every worker failed at step {record.number}; first: {first.message}"
+    message = f"every worker failed at step {last.number}; first: {first.message}"
     return Failure(kind="worker", message=message, hint=first.hint, reason="workers_failed")
 
 
@@ -507,17 +482,14 @@ def internal_failure(error: BaseException) -> Failure:
 
 
 def _verdict(text: str, verdicts: Collection[str]) -> str:
-    """Return the verdict that a text ends with; empty if it is none."""
     last = text.split()[-1:]
     return last[0] if last and last[0] in verdicts else ""
 
 
 def _judged_by(check: StepRecord, trace: Trace) -> StepRecord | None:
-    """Return the finished step whose answer a check has judged."""
     number = check.step.access[-1] if check.step.access else None
     return next((record for record in trace.steps if record.number == number and record.state == "done"), None)
 
 
 def _answering_step(trace: Trace) -> StepRecord | None:
-    """Return the step whose answer is the run's, once it is planned."""
     return next((record for record in trace.steps if record.last), None)

@@ -13,7 +13,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Message
@@ -56,11 +56,7 @@ def with_fault(messages: tuple[Message, ...], answer: str, fault: str) -> tuple[
     return (*messages, Message(role="assistant", content=answer), Message(role="user", content=told))
 
 
-T = TypeVar("T")
-
 StopKind = Literal["cancelled", "terminated", "limit"]
-
-_STOP_REASONS: Final[dict[str, ev.StopReason]] = {"limit": "limit", "cancelled": "cancelled", "terminated": "cancelled"}
 
 
 @dataclass(kw_only=True, eq=False)
@@ -162,18 +158,15 @@ class RunContext:
         return round(self.config.clock() - self._start, 3)
 
     def emit(self, event: ev.Event) -> None:
-        """Put an event on the stream and fold it into `trace`."""
         self.trace = apply_event(self.trace, event)
         self.put(event)
 
     def put(self, event: ev.Event | None) -> None:
-        """Give an event to the reader; None after the last."""
         self.unread.append(event)
         if self.reader is not None and not self.reader.done():
             self.reader.set_result(None)
 
     async def next_event(self) -> ev.Event | None:
-        """Return the next event, as soon as there is one; None after the last."""
         while not self.unread:  # what `asyncio.Queue` does besides costs more than all the rest
             self.all_read.set()
             self.reader = asyncio.get_running_loop().create_future()
@@ -181,7 +174,6 @@ class RunContext:
         return self.unread.popleft()
 
     def unread_events(self) -> Iterator[ev.Event]:
-        """Yield the events that are left, without waiting for more."""
         while self.unread:
             event = self.unread.popleft()
             if event is not None:
@@ -191,7 +183,6 @@ class RunContext:
         self.emit(ev.Notice(at=self.now(), text=text, step=step, recovered=recovered))
 
     def announce_step(self, number: int, step: Step, *, last: bool) -> None:
-        """Report that a step of the plan is complete."""
         planned = ev.StepPlanned(
             at=self.now(), step=number, worker=step.worker, subtask=step.subtask, access=step.access, last=last,
         )  # fmt: skip
@@ -204,7 +195,6 @@ class RunContext:
         self.wake()
 
     def finish_plan(self, plan: Plan | KeepAnswer, usage: Usage = NO_USAGE, prompt: tuple[Message, ...] = ()) -> None:
-        """Report that the plan is complete, and start what can start."""
         self.emit(ev.PlanReady(at=self.now(), plan=plan, usage=usage, prompt=prompt))
         self.wake()
 
@@ -215,17 +205,17 @@ class RunContext:
         self.planning_since = self.now()
 
     async def next_decision(self) -> Decision:
-        """Wait until the user has decided about the plan that was offered."""
         self.decision = asyncio.get_running_loop().create_future()
-        return await self._answer_of_user(self.decision)
+        decision: Decision = await self._answer_of_user(self.decision)
+        return decision
 
     async def verdict_on(self, offered: ev.ToolOffered) -> ToolVerdict:
-        """Ask the user about a call of a tool, and wait for what they say."""
         verdict = self.resources.approvals.verdict()
         self.emit(offered)
-        return await self._answer_of_user(verdict)
+        said: ToolVerdict = await self._answer_of_user(verdict)
+        return said
 
-    async def _answer_of_user(self, answer: asyncio.Future[T]) -> T:
+    async def _answer_of_user(self, answer: asyncio.Future[Any]) -> Any:  # noqa: ANN401 - whatever they decide on
         """Return what the user says. The time that they take does not count against the limit on seconds."""
         loop, limit = asyncio.get_running_loop(), self.time_limit
         began, due = loop.time(), limit.when() if limit is not None else None
@@ -243,11 +233,9 @@ class RunContext:
     # What is known of the run
 
     def record(self, number: int) -> StepRecord:
-        """Return the step as far as it has come."""
         return next(record for record in self.trace.steps if record.number == number)
 
     def current_plan(self, reasoning: str = "") -> Plan:
-        """Return the plan that the steps announced so far make."""
         return Plan(steps=tuple(record.step for record in self.trace.steps), reasoning=reasoning.strip())
 
     def steps_before(self, number: int | None = None) -> tuple[Step, ...]:
@@ -291,24 +279,17 @@ class RunContext:
         return self._schema_faults[answer]
 
     @property
-    def draining(self) -> bool:
-        """Whether nothing new is started any more."""
-        return self.stopped_by is not None
-
-    @property
     def stop_reason(self) -> ev.StopReason:
         """Why steps are stopped when the run ends now."""
         if self._stop_reason is not None:
             return self._stop_reason
-        return "not_needed" if self.stopped_by is None else _STOP_REASONS.get(self.stopped_by.kind, "run_failed")
+        if self.stopped_by is None:
+            return "not_needed"
+        reasons: dict[str, ev.StopReason] = {"limit": "limit", "cancelled": "cancelled", "terminated": "cancelled"}
+        return reasons.get(self.stopped_by.kind, "run_failed")
 
     # What happens to the run
 
     def begin_stop(self, failure: Failure, reason: ev.StopReason | None = None) -> None:
-        """Start nothing new from now on. The first failure that ends a run is the one that is reported."""
         self._stop_reason = self._stop_reason or reason
         self.stopped_by = self.stopped_by or failure
-
-    def add_error(self, number: int, failure: Failure) -> None:
-        """An attempt at a step failed."""
-        self.errors.setdefault(number, []).append(failure)

@@ -17,7 +17,7 @@ from conductor_cli.core.chat import Attachment, Message, Tool, ToolCall, ToolCho
 from conductor_cli.core.estimate import prompt_tokens
 from conductor_cli.core.formatting import format_count, format_list
 from conductor_cli.core.pool import Worker
-from conductor_cli.core.prompt_text import shorten
+from conductor_cli.core.question import shorten
 from conductor_cli.core.tools import CallBounds, OfferedTool, ToolBox, ToolResult, parse_arguments
 from conductor_cli.core.usage import CHARS_PER_TOKEN
 from conductor_cli.run.conductor import NOBODY, ToolVerdict
@@ -26,7 +26,6 @@ from conductor_cli.run.state import RunContext
 MAX_RESULT: Final = 40_000  # Characters of a result that a worker is given; of a longer one, the middle is left out
 SLOW_START: Final = 1.0  # Seconds after which a reader is told what a step waits for
 MAX_TURNS: Final = 25  # Replies of one attempt that may ask for tools
-NO_MORE_CALLS: Final = "not called: the run's limit of tool calls is reached. Answer with what you have."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +67,6 @@ class ToolLoop:
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """The tools of the next request."""
         return tuple(item.tool for item in self._offered.values())
 
     @property
@@ -109,62 +107,55 @@ class ToolLoop:
 
     async def _answer_call(self, call: ToolCall, of: int) -> Message:
         """Make one of the `of` calls of a reply, or say why it is not made."""
-        tool = self._offered.get(call.name)
-        arguments, problem = self._check(call, tool)
-        if tool is not None and not problem:
-            problem = await self._objection(call, tool)
-        started = self._state.now()
+        state, tool = self._state, self._offered.get(call.name)
+        place: Any = {"step": self._number, "attempt": self._attempt, "turn": self._turn}
+        arguments: dict[str, Any] = {}
+        if tool is None:
+            self._bounds.add_fault()
+            known = ", ".join(list(self._offered)[:20]) or "none"
+            problem = f"there is no tool {call.name!r:.80}; the tools are: {known}"
+        else:
+            try:
+                arguments = parse_arguments(call)
+                problem = self._bounds.admit(call.name, arguments)
+                if not problem and state.resources.tool_calls_left <= 0:
+                    problem = "not called: the run's limit of tool calls is reached. Answer with what you have."
+                elif not problem:
+                    state.resources.tool_calls_left -= 1
+            except ValueError as error:
+                self._bounds.add_fault()
+                problem = f"not called: {error}"
+            if not problem:
+                server, worker = tool.server, self._worker.name
+
+                async def ask() -> ToolVerdict:
+                    return await state.verdict_on(
+                        ev.ToolOffered(at=state.now(), **place, call=call, server=server, worker=worker)
+                    )
+
+                problem = await state.resources.approvals.objection(tool, ask)
+                if problem == NOBODY:
+                    name = tool.full_name
+                    text = f"{name} was not called, because it may change something: --allow-tools {name}"
+                    state.notice(text, self._number)
+        started = state.now()
         called = ev.ToolCalled(
-            at=started, step=self._number, attempt=self._attempt, turn=self._turn, call=call,
-            server=tool.server if tool is not None and not problem else "",
+            at=started, **place, call=call, server=tool.server if tool is not None and not problem else "",
             read_only=tool is not None and tool.read_only, tool="" if tool is None else tool.full_name,
         )  # fmt: skip
-        self._state.emit(called)
+        state.emit(called)
         if tool is None or problem:
             result = ToolResult(text=problem, error=True)
         else:
             result = await self._box.call(tool, arguments)
         text, attachments = self._readable(result, of)
-        ended = self._state.now()
+        ended = state.now()
         returned = ev.ToolReturned(
-            at=ended, step=self._number, attempt=self._attempt, turn=self._turn, call_id=call.id, text=text,
-            error=result.error, seconds=round(ended - started, 4), attachments=attachments,
+            at=ended, **place, call_id=call.id, text=text, error=result.error, seconds=round(ended - started, 4),
+            attachments=attachments,
         )  # fmt: skip
-        self._state.emit(returned)
+        state.emit(returned)
         return Message(role="tool", content=text, attachments=attachments, tool_call_id=call.id, is_error=result.error)
-
-    def _check(self, call: ToolCall, tool: OfferedTool | None) -> tuple[dict[str, Any], str]:
-        """Return the arguments of a call, and why it is not made; empty where it is."""
-        if tool is None:
-            self._bounds.add_fault()
-            known = ", ".join(list(self._offered)[:20]) or "none"
-            return {}, f"there is no tool {call.name!r:.80}; the tools are: {known}"
-        try:
-            arguments = parse_arguments(call)
-        except ValueError as error:
-            self._bounds.add_fault()
-            return {}, f"not called: {error}"
-        problem = self._bounds.admit(call.name, arguments)
-        if not problem and not self._state.resources.take_tool_call():
-            problem = NO_MORE_CALLS
-        return arguments, problem
-
-    async def _objection(self, call: ToolCall, tool: OfferedTool) -> str:
-        """Why a call is not allowed; empty where it is. A tool that may change something needs the user's approval."""
-        state = self._state
-
-        async def ask() -> ToolVerdict:
-            offered = ev.ToolOffered(
-                at=state.now(), step=self._number, attempt=self._attempt, turn=self._turn, call=call,
-                server=tool.server, worker=self._worker.name,
-            )  # fmt: skip
-            return await state.verdict_on(offered)
-
-        problem = await state.resources.approvals.objection(tool, ask)
-        if problem == NOBODY:
-            name = tool.full_name
-            state.notice(f"{name} was not called, because it may change something: --allow-tools {name}", self._number)
-        return problem
 
     def _readable(self, result: ToolResult, of: int) -> tuple[str, tuple[Attachment, ...]]:
         """Return the text of a result, one of `of`, and those of its attachments that the worker accepts."""

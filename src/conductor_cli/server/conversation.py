@@ -29,8 +29,7 @@ from conductor_cli.core.continuation import GO_ON, continue_with_results, messag
 from conductor_cli.core.formatting import format_list
 from conductor_cli.core.media import describe_media
 from conductor_cli.core.plan import Plan, Step
-from conductor_cli.core.prompt_text import fence, shorten
-from conductor_cli.core.question import Conversation, File, PastTurn, Question
+from conductor_cli.core.question import Conversation, File, PastTurn, Question, fence, shorten
 from conductor_cli.core.tools import parse_arguments
 from conductor_cli.core.trace import Trace
 from conductor_cli.server.api.request import ClientRequest, RequestError

@@ -45,7 +45,6 @@ class PlanFormatContext:
     subtask_chars: int = 240
 
     def label(self, name: str) -> str:
-        """Return the label of a worker. Raises `KeyError`."""
         for label, known in self.labels.items():
             if known == name:
                 return label
@@ -63,7 +62,6 @@ class PlanFormatContext:
 
     @property
     def offers_choice(self) -> bool:
-        """Whether there is more than one way to plan: several workers, several steps, or an answer to keep."""
         return len(self.allowed) > 1 or self.rules.steps > 1 or self.rules.given
 
     @property
@@ -72,7 +70,6 @@ class PlanFormatContext:
         return self.rules.given and self.first == 1
 
     def all_before(self, number: int) -> tuple[int, ...]:
-        """Return what `"all"` means in step `number`."""
         return tuple(n for n in range(GIVEN if self.rules.given else 1, number) if n not in self.hidden)
 
 

@@ -45,46 +45,42 @@ class JsonParser:
                 return
             self._at = found.end()
             self.reasoning = _reasoning(self._text[: found.start()])
-        while not self._ended and (parsed := self._next(self._at)) is not None:
-            yield parsed
+        while not self._ended:
+            at = self._behind(self._at, ", \t\r\n")
+            if self._text[at : at + 1] == "]":
+                self._ended = True
+                return
+            # The whole object is decoded again for each piece of text. It is short, and the decoder is written in C.
+            try:
+                data, end = _DECODER.raw_decode(self._text, at)
+            except (ValueError, RecursionError):
+                return  # not complete yet, or never; `end` reports the latter
+            behind = self._behind(end, " \t\r\n")
+            sign = self._text[behind : behind + 1]
+            if not sign:
+                return
+            line, number = json.dumps(data, ensure_ascii=False), self._number
+            if not isinstance(data, dict) or "worker" not in data or not isinstance(data.get("subtask", ""), str):
+                raise PlanError(f"step {number} is not an object with worker, access and subtask", line=line)
+            worker, access = str(data["worker"]), data.get("access", [])
+            cell = " ".join(map(str, access)) if isinstance(access, list) else str(access)
+            step = Step(
+                worker=base.parse_worker(worker, self._context) or worker,
+                subtask=data.get("subtask", "").strip(),
+                access=base.parse_access(cell, number, self._context),
+            )
+            check_step(step, number, self._context.rules, line)
+            self._ended = sign == "]"
+            if number >= self._context.rules.steps and not self._ended:
+                raise base.too_many(self._context, self._text[behind:])
+            self._at = behind
+            self._number += 1
+            yield ParsedStep(number=number, step=step, last=self._ended)
 
-    def _next(self, at: int) -> ParsedStep | None:
-        """Return the next object, once the character after it is there."""
-        at = _skip(self._text, at, ", \t\r\n")
-        if self._text[at : at + 1] == "]":
-            self._ended = True
-            return None
-        # The whole object is decoded again for each piece of text. It is short, and the decoder is written in C.
-        try:
-            data, end = _DECODER.raw_decode(self._text, at)
-        except (ValueError, RecursionError):
-            return None  # not complete yet, or never; `end` reports the latter
-        behind = _skip(self._text, end, " \t\r\n")
-        sign = self._text[behind : behind + 1]
-        if not sign:
-            return None
-        step = self._step(data)
-        self._ended = sign == "]"
-        if self._number >= self._context.rules.steps and not self._ended:
-            raise base.too_many(self._context, self._text[behind:])
-        self._at = behind
-        self._number += 1
-        return ParsedStep(number=self._number - 1, step=step, last=self._ended)
-
-    def _step(self, data: Any) -> Step:  # noqa: ANN401 - any JSON value
-        line = json.dumps(data, ensure_ascii=False)
-        if not isinstance(data, dict) or "worker" not in data or not isinstance(data.get("subtask", ""), str):
-            raise PlanError(f"step {self._number} is not an object with worker, access and subtask", line=line)
-        worker = str(data["worker"])
-        access = data.get("access", [])
-        cell = " ".join(map(str, access)) if isinstance(access, list) else str(access)
-        step = Step(
-            worker=base.parse_worker(worker, self._context) or worker,
-            subtask=data.get("subtask", "").strip(),
-            access=base.parse_access(cell, self._number, self._context),
-        )
-        check_step(step, self._number, self._context.rules, line)
-        return step
+    def _behind(self, at: int, signs: str) -> int:
+        while at < len(self._text) and self._text[at] in signs:
+            at += 1
+        return at
 
     def end(self) -> Iterator[ParsedStep | KeepAnswer]:
         try:
@@ -102,14 +98,7 @@ class JsonParser:
             )
 
 
-def _skip(text: str, at: int, signs: str) -> int:
-    while at < len(text) and text[at] in signs:
-        at += 1
-    return at
-
-
 def _reasoning(head: str) -> str:
-    """Return the reasoning inside the object, else what was written before it."""
     found = _REASONING.search(head)
     if found is None:
         return head.partition("{")[0].strip().strip("`").strip()
@@ -119,13 +108,6 @@ def _reasoning(head: str) -> str:
         return ""
 
 
-def _closed(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of an object with exactly these properties."""
-    return {
-        "type": "object", "properties": properties, "required": list(properties), "additionalProperties": False,
-    }  # fmt: skip
-
-
 class JsonFormat(PlanFormat):
     """One JSON object."""
 
@@ -133,7 +115,6 @@ class JsonFormat(PlanFormat):
     parser = JsonParser
 
     def render(self, plan: Plan | KeepAnswer, context: PlanFormatContext) -> str:
-        """Return compact JSON."""
         head = {"reasoning": plan.reasoning} if context.reasons else {}
         if isinstance(plan, KeepAnswer):
             return json.dumps({**head, "accept": True}, ensure_ascii=False, separators=(",", ":"))
@@ -178,6 +159,12 @@ class JsonFormat(PlanFormat):
         """
         if context.single:
             return None
+
+        def closed(properties: Mapping[str, Any]) -> dict[str, Any]:
+            return {
+                "type": "object", "properties": properties, "required": list(properties), "additionalProperties": False,
+            }  # fmt: skip
+
         last = context.rules.steps
         visible = list(context.all_before(last))
         number = {"type": "integer", "enum": visible or [last]}
@@ -187,7 +174,7 @@ class JsonFormat(PlanFormat):
             "subtask": {"type": "string"},
         }
         least = 0 if context.may_accept else 1
-        steps = {"type": "array", "items": _closed(step), "minItems": least, "maxItems": last - context.first + 1}
+        steps = {"type": "array", "items": closed(step), "minItems": least, "maxItems": last - context.first + 1}
         reasoning = {"reasoning": {"type": "string"}} if context.reasons else {}
         accept = {"accept": {"type": "boolean"}} if context.may_accept else {}
-        return _closed({**reasoning, **accept, "steps": steps})
+        return closed({**reasoning, **accept, "steps": steps})

@@ -97,41 +97,34 @@ class NativeParser:
             self._accepted = True
             yield base.checked_accept(self._context, self.reasoning, line)
         elif self._context.single:
-            self._read_single(clean)
+            # The first line that names a worker is the plan; the text around it is a comment.
+            worker = base.parse_worker(clean.partition("|")[0], self._context)
+            if worker is None or self._held is not None:
+                self.reasoning += clean + "\n"
+                return
+            access = self._context.all_before(self._number)
+            self._hold(Step(worker=worker, subtask=base.ANSWER_DIRECTLY, access=access), line=clean)
         elif self._is_step(clean):
             yield from self._release(line)
             cells = dict(zip(self._context.order, _cells(clean, self._context), strict=True))
             worker = base.parse_worker(cells["worker"], self._context) or cells["worker"].strip()
             access = base.parse_access(cells["access"], self._number, self._context)
             step = Step(worker=worker, subtask=cells["subtask"].strip(), access=access)
-            check_step(step, self._number, self._context.rules, line)
-            self._held = ParsedStep(number=self._number, step=step, last=False)
+            self._hold(step, line)
             self._number += 1
-        else:
-            self._read_prose(line)
+        elif line.strip() and not _RULE.match(line):
+            if self._context.constrained:
+                raise PlanError("a line is not a step of a plan", line=line)
+            # Before the plan it is a comment, after a step more of its subtask.
+            if self._held is None:
+                self.reasoning += line + "\n"
+            else:
+                step = replace(self._held.step, subtask=f"{self._held.step.subtask}\n{line.rstrip()}")
+                self._held = replace(self._held, step=step)
 
-    def _read_single(self, line: str) -> None:
-        """The first line that names a worker is the plan; the text around it is a comment."""
-        worker = base.parse_worker(line.partition("|")[0], self._context)
-        if worker is None or self._held is not None:
-            self.reasoning += line + "\n"
-            return
-        access = self._context.all_before(self._number)
-        step = Step(worker=worker, subtask=base.ANSWER_DIRECTLY, access=access)
+    def _hold(self, step: Step, line: str) -> None:
         check_step(step, self._number, self._context.rules, line)
-        self._held = ParsedStep(number=self._number, step=step, last=True)
-
-    def _read_prose(self, line: str) -> None:
-        """A line that is not a step: before the plan a comment, after a step more of its subtask."""
-        if not line.strip() or _RULE.match(line):
-            return
-        if self._context.constrained:
-            raise PlanError("a line is not a step of a plan", line=line)
-        if self._held is None:
-            self.reasoning += line + "\n"
-            return
-        step = replace(self._held.step, subtask=f"{self._held.step.subtask}\n{line.rstrip()}")
-        self._held = replace(self._held, step=step)
+        self._held = ParsedStep(number=self._number, step=step, last=False)
 
     def _is_step(self, line: str) -> bool:
         """Whether a line is meant as a step. A worker that is not known counts only beside a readable access list."""
@@ -147,7 +140,6 @@ class NativeParser:
 
 
 def _undecorated(line: str) -> str:
-    """Return `line` without fence marks, bullets, numbering and the outer bars of a table row."""
     stripped = line.strip()
     if stripped.startswith("`"):
         line = stripped.strip("`")

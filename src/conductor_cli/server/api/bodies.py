@@ -20,7 +20,7 @@ from pydantic_core import PydanticCustomError
 
 from conductor_cli.core.chat import Attachment, Message, Role, ToolCall
 from conductor_cli.core.media import PDF, SUFFIXES, describe_refused, image_size, media_type_of
-from conductor_cli.core.prompt_text import fence
+from conductor_cli.core.question import fence
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.programs.schema_check import CheckStopped, find_schema_fault
 from conductor_cli.server.api.request import ClientRequest, RequestError

@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 from conductor_cli.core.chat import Attachment, Finish, Message, Tool, ToolCall, ToolChoice
 from conductor_cli.core.events import Event
 from conductor_cli.core.media import attachment_tokens
-from conductor_cli.core.prompt_text import fence
+from conductor_cli.core.question import fence
 from conductor_cli.core.tools import parse_arguments
 from conductor_cli.core.usage import CHARS_PER_TOKEN, Usage
 from conductor_cli.server.api.bodies import (
