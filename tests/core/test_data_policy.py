@@ -45,12 +45,6 @@ def test_each_call_is_listed_with_its_recipient_and_texts() -> None:
     assert two.texts == (*everything, "the answer of step 1")
 
 
-def test_a_shortened_text_is_listed() -> None:
-    long = Question(text="What?", files=(File(name="long.txt", text="words of a long file " * 1000),))
-    plan, _ = sent(setting("A | - | one"), long)
-    assert plan.texts == ("the question", "file long.txt")
-
-
 def test_failed_attempts_and_substitutes_are_listed() -> None:
     workers = {"ann": ScriptedModel([[ModelError("overloaded", "busy")]]), "bob": says("b")}
     limits = Limits(attempts=2)

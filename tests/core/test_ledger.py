@@ -20,21 +20,6 @@ def used(tokens_in: int = 0, tokens_out: int = 0, price: Price | None = None) ->
     return with_cost(Usage(tokens_in=tokens_in, tokens_out=tokens_out, calls=1), price)
 
 
-def test_without_limits_every_wish_is_granted() -> None:
-    ledger = Ledger(Limits())
-    room = ledger.reserve(100, 4096, None)
-    assert room == Reservation(answer=4096, tokens=4196, cost=Decimal(0), call=True)
-    ledger.settle(room, used(100, 5))
-    assert ledger.spent.tokens == 105
-
-
-def test_an_answer_is_cut_to_the_tokens_that_are_left() -> None:
-    ledger = Ledger(Limits(tokens=1000))
-    room = ledger.reserve(400, 4096, None)
-    assert room is not None
-    assert (room.answer, room.tokens) == (600, 1000)
-
-
 def test_what_does_not_fit_waits_while_others_may_leave_room() -> None:
     ledger = Ledger(Limits(tokens=1000))
     first = ledger.reserve(100, 4096, None)
@@ -90,14 +75,6 @@ def test_calls_that_run_count() -> None:
     ledger.settle(room, used())
     with pytest.raises(LimitReached):
         ledger.reserve(1, 1, None)
-
-
-def test_calls_of_the_conductor_are_not_counted_as_worker_calls() -> None:
-    ledger = Ledger(Limits(calls=1))
-    room = ledger.reserve(1, 1, None, call=False)
-    assert room is not None
-    ledger.settle(room, used(1, 1))
-    assert ledger.reserve(1, 1, None) is not None
 
 
 def test_a_reservation_holds_the_most_that_tokens_may_cost() -> None:

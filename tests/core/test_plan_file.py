@@ -67,15 +67,3 @@ def test_what_breaks_lines_is_an_escape_in_the_file() -> None:
     assert "\u2028" not in written
     assert "\x1b" not in written
     assert parse_plan_file(written, "plan.json").question == question
-
-
-def test_a_wrong_step_is_named() -> None:
-    text = format_plan_file(Question(text="q"), PLAN, Limits()).replace('"worker": "bob"', '"worker": 3')
-    with pytest.raises(UsageError, match=r"^plan.json is not a plan: steps\[1\].worker: expected text"):
-        parse_plan_file(text, "plan.json")
-
-
-def test_a_question_of_files_alone_reads_as_it_was_written() -> None:
-    question = Question(text="", files=(File(name="f", text="t"),))
-    written = format_plan_file(question, PLAN, Limits())
-    assert parse_plan_file(written, "plan.json").question == question

@@ -106,11 +106,6 @@ def test_substitutes_are_the_others_in_order() -> None:
     assert substitutes(pool(ANN), ["ann"]) == ()
 
 
-def test_a_plan_cannot_name_a_worker_that_the_policy_forbids() -> None:
-    rules = plan_rules(pool(ANN, BOB), Limits(), down=["bob"], given=False, depth_left=0, excluded=["ann"])
-    assert rules.workers == ("bob",)
-
-
 GPT = Party(name="gpt", recipient="openai", kind="openai", tags=("eu", "fast"))
 PROXIED = Party(name="gpt2", recipient="proxy.example.org", kind="openai")
 OWN = Party(name="own", recipient="this machine", kind="ollama", local=True)
@@ -192,9 +187,3 @@ def test_one_worker_gets_one_step_unless_the_user_says_otherwise(
     limit: int | None, workers: tuple[str, ...], most: int
 ) -> None:
     assert step_limit(Limits(steps=limit), workers) == most
-
-
-def test_a_worker_that_is_down_does_not_change_the_limit_of_steps() -> None:
-    both = pool(ANN, BOB)
-    assert plan_rules(both, Limits(), down={"bob"}, given=False, depth_left=0).steps == 5
-    assert plan_rules(both, Limits(), down=(), given=False, depth_left=0, excluded={"bob"}).steps == 1

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 
 from conductor_cli.core.errors import ConfigError, UsageError
-from conductor_cli.core.plan_formats import PLAN_FORMATS
 from conductor_cli.core.pool import Card, Pool, Worker
-from conductor_cli.core.profile import PROFILES, Profile, labels_for, labels_of
-from conductor_cli.core.usage import Price, Usage, with_cost
-from tests.core.strategies import prices, usages
+from conductor_cli.core.profile import labels_for, labels_of
+from conductor_cli.core.usage import Usage, with_cost
+from tests.core.strategies import usages
 
 
 def pool(*names: str) -> Pool:
@@ -68,25 +67,6 @@ def test_an_unknown_price_does_not_hide_a_known_one() -> None:
     assert (unknown + unknown).cost is None
 
 
-def test_a_price_is_for_a_million_tokens() -> None:
-    usage = Usage(tokens_in=1_000_000, tokens_cached=400_000, tokens_out=500_000, calls=1)
-    assert with_cost(usage, Price(input=Decimal(1), output=Decimal(4))).cost == 3
-    assert with_cost(usage, Price(input=Decimal(1), output=Decimal(4), cached=Decimal("0.1"))).cost == Decimal("2.64")
-
-
-def test_a_reported_cost_is_kept() -> None:
-    usage = Usage(tokens_in=100, cost=Decimal("0.25"), calls=1)
-    assert with_cost(usage, Price(input=Decimal(9), output=Decimal(9))) == usage
-    assert with_cost(usage, None).unpriced == 0
-
-
-@given(usages, prices)
-def test_nothing_costs_less_than_nothing(usage: Usage, price: Price) -> None:
-    cost = with_cost(usage, price).cost
-    assert cost is not None
-    assert cost >= 0
-
-
 def test_letters_go_on_after_z() -> None:
     labels = list(labels_of([str(number) for number in range(704)], "letters"))
     assert [labels[number] for number in (0, 1, 25, 26, 27, 51, 52, 701, 702, 703)] == [
@@ -100,11 +80,3 @@ def test_a_label_may_be_an_entry_of_a_card() -> None:
     workers = [Worker(name=name, kind="openai", card=Card(strengths=card)) for name, card in cards.items()]
     assert labels_for(workers, "entries") == {"mathA": "x", "codeA": "x", "mathB": "y", "C": "z"}
     assert labels_for(workers, "letters") == {"A": "x", "B": "y", "C": "z"}
-
-
-@pytest.mark.parametrize("profile", PROFILES.values(), ids=list(PROFILES))
-def test_every_profile_has_a_plan_format(profile: Profile) -> None:
-    assert PROFILES[profile.name] is profile
-    assert profile.plan_format in PLAN_FORMATS
-    assert sorted(profile.order) == ["access", "subtask", "worker"]
-    assert profile.plan_format != "published" or profile.labels == "numbers"

@@ -95,17 +95,6 @@ class _Held:
     plan: Plan | KeepAnswer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Either:
-    value: Step | Worker
-
-
-def test_a_union_of_which_nothing_fits_names_what_is_missing() -> None:
-    assert load(_Either, {"value": {"name": "a", "kind": "b"}}).value == Worker(name="a", kind="b")
-    with pytest.raises(DecodeError, match="value: 'worker' is missing"):
-        load(_Either, {"value": {}})
-
-
 def test_a_value_that_a_class_refuses_is_a_decode_error() -> None:
     twice = dump(Pool(workers=(Worker(name="a", kind="x"),)))["workers"] * 2
     with pytest.raises(DecodeError, match="Pool: two workers have the name 'a'"):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_cli.core.chat import ThinkingSplitter, held_back
+from conductor_cli.core.chat import ThinkingSplitter
 
 
 def split(pieces: list[str], *, inside: bool = False) -> tuple[str, str]:
@@ -49,19 +49,3 @@ def test_the_cut_between_pieces_changes_nothing(words: list[str], data: st.DataO
     whole = split([reply], inside=inside)
     assert split(list(reply), inside=inside) == whole
     assert split([reply[:cut], reply[cut:]], inside=inside) == whole
-
-
-@given(_REPLIES)
-def test_nothing_but_tags_and_white_space_is_dropped(words: list[str]) -> None:
-    reply = "".join(words)
-    text, thinking = split([reply])
-    kept = "".join((thinking + text).split())
-    full = "".join(reply.split())
-    without = full.removeprefix("<think>") if kept != full else full
-    assert kept in (without, without.replace("</think>", "", 1))
-
-
-def test_the_longest_unfinished_mark_is_held_back() -> None:
-    assert held_back("abc</s", ("</stop>", "c</sx")) == 4
-    assert held_back("abc", ()) == 0
-    assert held_back("abc", ("c",)) == 0

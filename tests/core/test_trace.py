@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,17 +14,7 @@ from conductor_cli.core.errors import Failure, FailureKind
 from conductor_cli.core.plan import KeepAnswer, Plan, Step
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import Question
-from conductor_cli.core.trace import (
-    MAX_REASON,
-    FailedAttempt,
-    Outcome,
-    StepRecord,
-    Trace,
-    _record_after,
-    apply_event,
-    describe_failed_attempts,
-    describe_recovered_step,
-)
+from conductor_cli.core.trace import MAX_REASON, FailedAttempt, Outcome, Trace, apply_event, describe_failed_attempts
 from conductor_cli.core.usage import Usage
 from tests.core.strategies import events as any_events
 
@@ -58,13 +46,6 @@ def planned(step: int = 1, *, at: float = 1.0, last: bool = True) -> ev.StepPlan
 
 def started(step: int = 1, *, at: float = 2.0, attempt: int = 1, worker: str = "ann") -> ev.StepStarted:
     return ev.StepStarted(at=at, step=step, worker=worker, attempt=attempt, prompt=(Message(role="user", content="p"),))
-
-
-def test_a_run_begins_as_its_first_event_says() -> None:
-    trace = folded(STARTED)
-    assert (trace.run, trace.time, trace.question, trace.pool) == ("r1", STARTED.time, STARTED.question, STARTED.pool)
-    assert (trace.limits, trace.mode, trace.conductor, trace.profile) == (STARTED.limits, "ultra", "qwen", "p")
-    assert (trace.format, trace.state, trace.ended) == (ev.FORMAT, "planning", False)
 
 
 def test_planning_is_text_steps_rejections_and_a_plan() -> None:
@@ -111,15 +92,6 @@ def test_a_failed_attempt_that_is_repeated_keeps_the_step_running() -> None:
     assert (ended.state, ended.retry_at, ended.reason, ended.usage.calls) == ("stopped", None, "cancelled", 2)
 
 
-def test_a_substitute_has_the_step_and_the_plan_keeps_its_name() -> None:
-    failed = ev.StepFailed(at=4.0, step=1, attempt=1, error=FAULT, usage=SPENT, substitute="bob")
-    record = folded(planned(), started(), failed).steps[0]
-    assert (record.state, record.worker, record.step.worker) == ("running", "bob", "ann")
-    finished = ev.StepFinished(at=6.0, step=1, attempt=2, text="x", usage=SPENT, finish="length")
-    record = folded(planned(), started(), failed, started(at=4.0, attempt=2, worker="bob"), finished).steps[0]
-    assert (record.state, record.error, record.finish) == ("done", None, "length")
-
-
 def test_a_failure_for_good_and_a_step_that_never_started() -> None:
     failed = ev.StepFailed(at=4.0, step=1, attempt=3, error=FAULT, usage=SPENT)
     trace = folded(planned(), started(), failed)
@@ -141,19 +113,6 @@ def test_a_nested_run_is_a_trace_inside_its_step() -> None:
 
 def test_events_of_a_step_that_is_not_planned_change_nothing_else() -> None:
     assert folded(started(7)) == Trace(at=2.0)
-
-
-def test_an_event_of_no_kind_is_a_mistake_of_the_caller() -> None:
-    nothing: Any = SimpleNamespace(at=0.0)
-    with pytest.raises(AssertionError):
-        apply_event(Trace(), nothing)
-    with pytest.raises(AssertionError):
-        _record_after(StepRecord(number=1, step=Step(worker="a", subtask="b"), last=True, planned=0.0), nothing)
-
-
-def test_notices_are_kept_in_order() -> None:
-    notices = (ev.Notice(at=1.0, text="a"), ev.Notice(at=2.0, text="b", step=1))
-    assert folded(*notices) == Trace(at=2.0, notices=notices)
 
 
 @pytest.mark.parametrize(
@@ -222,13 +181,6 @@ def test_a_step_keeps_its_failed_attempts() -> None:
     )
 
 
-def test_a_worker_that_was_not_asked_has_no_time() -> None:
-    trace = folded(
-        STARTED, planned(), ev.StepFailed(at=2.0, step=1, attempt=0, error=FAULT, usage=Usage(), substitute="bob")
-    )
-    assert trace.steps[0].failed[0].started is None
-
-
 def test_a_repaired_plan_is_told_once() -> None:
     rejected = ev.PlanRejected(at=1.0, attempt=1, text="?", problem="no step", hint="", usage=SPENT)
     plan = Plan(steps=(Step(worker="ann", subtask="do"),))
@@ -267,19 +219,6 @@ def failed(worker: str, message: str = "server error (500)", hint: str = "", *, 
     return FailedAttempt(
         worker=worker, attempt=int(asked), started=0.5 if asked else None, ended=1.0, error=error, usage=Usage()
     )
-
-
-@pytest.mark.parametrize(
-    ("worker", "attempts", "said"),
-    [
-        ("bob", [failed("ann")] * 3, "bob answered instead of ann; ann failed 3 times: server error (500)"),
-        ("ann", [failed("ann", "rate limit (429)")], "ann answered at attempt 2; ann failed: rate limit (429)"),
-        ("bob", [], "bob answered instead of ann"),
-    ],
-    ids=["both workers are named", "a retry names the attempt", "a resumed run has no reason"],
-)
-def test_what_is_said_of_a_recovered_step(worker: str, attempts: list[FailedAttempt], said: str) -> None:
-    assert describe_recovered_step("ann", worker, attempts) == said
 
 
 def test_each_worker_has_its_own_reason_and_cure() -> None:

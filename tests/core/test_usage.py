@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import fields, replace
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from conductor_cli.core.serialization import DecodeError, dump, load
+from conductor_cli.core.serialization import DecodeError, load
 from conductor_cli.core.usage import MAX_COUNTED, MAX_DOLLARS, Price, Usage, stated_dollars, token_count, with_cost
 
 NOTHING = [
@@ -75,15 +74,3 @@ def test_each_kind_of_token_has_its_price(usage: Usage, dollars: str) -> None:
 def test_a_usage_of_a_damaged_trace_is_refused(name: str, value: object) -> None:
     with pytest.raises(DecodeError, match="usage"):
         load(Usage, {name: value}, "usage")
-
-
-@pytest.mark.parametrize("cost", ["-1", "-1E-20", "NaN", "-Infinity", "-1E+999999"])
-def test_no_usage_gives_money_back(cost: str) -> None:
-    with pytest.raises(ValueError, match="the cost of a usage"):
-        Usage(cost=Decimal(cost))
-
-
-@pytest.mark.parametrize("usage", [Usage(), Usage(tokens_in=MAX_COUNTED, cost=MAX_DOLLARS, calls=1, seconds=1e9)])
-def test_every_usage_that_is_written_can_be_read(usage: Usage) -> None:
-    data: Any = json.loads(json.dumps(dump(usage)))
-    assert load(Usage, data) == usage

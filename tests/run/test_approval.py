@@ -88,14 +88,6 @@ def test_replanning_shows_the_conductor_the_old_plan_and_the_feedback() -> None:
     assert [event.prompt for event in of(events, ev.PlanReady)] == [first, second, third]
 
 
-def test_a_fault_in_the_second_plan_is_repaired_like_one_in_the_first() -> None:
-    model = ScriptedModel([[TWO], ["nonsense"], [OTHER]])
-    run, _ = decided(setting(model), Decision(feedback="Shorter."), Decision())
-    assert [record.step.subtask for record in run.trace.steps] == ["other"]
-    assert "Shorter." in model.requests[2].messages[-3].content
-    assert "not a valid plan" in model.requests[2].messages[-1].content
-
-
 def test_a_review_is_there_once() -> None:
     edited = Decision(edited=plan_of(("ann", []), (SELF, [1], REVIEW)))
     model = ScriptedModel([["A | - | one"], ["accept"]])
@@ -109,12 +101,6 @@ def test_the_conductor_is_not_shown_the_review_as_its_own_writing() -> None:
     run, _ = decided(setting(model, limits=Limits(recursion=1)), Decision(feedback="Again."), Decision())
     assert [record.step.worker for record in run.trace.steps] == ["bob", SELF]
     assert model.requests[1].messages[-2].content == "A | - | one"
-
-
-def test_the_user_may_take_the_review_out() -> None:
-    edited = Decision(edited=plan_of(("ann", [])))
-    run, _ = decided(setting("A | - | one", limits=Limits(recursion=1)), edited, Decision())
-    assert [record.step.worker for record in run.trace.steps] == ["ann"]
 
 
 def test_the_time_that_the_user_takes_counts_against_no_limit() -> None:

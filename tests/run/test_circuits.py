@@ -97,32 +97,6 @@ def test_two_runs_at_once_make_one_call_to_a_worker_that_may_be_back() -> None:
     assert sorted(virtually(main())) == ["back", "bob", "bob"]
 
 
-def test_a_run_that_is_stopped_in_the_deciding_call_blocks_nobody() -> None:
-    class Hanging(ScriptedModel):
-        async def stream(self, request: Request) -> Any:
-            if len(self.requests) == 3:
-                self.requests.append(request)
-                await asyncio.sleep(1000)
-            async for chunk in super().stream(request):
-                yield chunk
-
-    ann = Hanging([*[[BUSY]] * 3, ["back"]])
-    conductor = skipping(None, {"ann": ann, "bob": says("bob")})
-    plan = plan_of(("ann", ()))
-
-    async def main() -> str:
-        await read(start_run(conductor, QUESTION, plan=plan))
-        await asyncio.sleep(40)
-        stopped = start_run(conductor, QUESTION, plan=plan)
-        asyncio.get_running_loop().call_later(1, stopped.stop, "cancelled")
-        await read(stopped)
-        last = start_run(conductor, QUESTION, plan=plan)
-        await read(last)
-        return last.trace.answer
-
-    assert virtually(main()) == "back"
-
-
 def test_without_the_breaker_every_step_asks_its_own_worker() -> None:
     circuits = Circuits(BreakerRules(failures=0), clock=now)
     plan = plan_of(("ann", ()), ("ann", (1,)))
@@ -230,10 +204,3 @@ def test_one_failing_model_does_not_close_its_provider(reason: ModelErrorReason)
     circuit.fail("bob", ModelError(reason, "no"), RULES, 0.0)
     assert circuit.state(0.0) == "open"
     assert failed(*[ModelError("connect", "no")] * 3, shared=True).state(0.0) == "open"
-
-
-def test_zero_failures_switch_the_breaker_off() -> None:
-    circuit = Circuit()
-    for _ in range(9):
-        circuit.fail("ann", OVERLOADED, BreakerRules(failures=0), 0.0)
-    assert circuit.state(0.0) == "closed"

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -11,7 +10,7 @@ from conductor_cli.core.pool import Pool, Timeouts, Worker
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import ScriptedModel
-from tests.run.kit import Counting, notices, of, plan_of, play, says, setting
+from tests.run.kit import Counting, notices, of, play, says, setting
 
 
 def test_a_worker_sees_what_its_access_list_opens_and_nothing_else() -> None:
@@ -21,21 +20,6 @@ def test_a_worker_sees_what_its_access_list_opens_and_nothing_else() -> None:
     assert "second find" in prompt
     assert 'subtask="two"' in prompt
     assert "first find" not in prompt
-
-
-def test_the_prompt_that_was_sent_is_in_the_stream() -> None:
-    ann = says("yes")
-    _, events = play(setting("A | - | one", {"ann": ann}))
-    assert of(events, ev.StepStarted)[0].prompt == ann.requests[0].messages
-
-
-def test_only_the_last_step_knows_that_its_answer_goes_to_the_user() -> None:
-    ann = says("42")
-    question = Question(text="6*7?", schema={"type": "integer"})
-    play(setting("A | - | one\nA | 1 | two", {"ann": ann}), question)
-    first, last = (request.messages[-1].content for request in ann.requests)
-    assert ("goes to the user" in first, "goes to the user" in last) == (False, True)
-    assert (json.dumps(question.schema) in first, json.dumps(question.schema) in last) == (False, True)
 
 
 def test_a_workers_options_go_with_its_calls() -> None:
@@ -124,12 +108,6 @@ def test_a_step_fails_when_no_worker_is_left() -> None:
     assert (run.trace.error, run.trace.exit_code) == (
         Failure(kind="key", message="ann: key refused", hint="keys set ann", reason="auth"), 4,
     )  # fmt: skip
-
-
-def test_item_0_of_a_run_that_was_given_nothing_opens_nothing() -> None:
-    run, _ = play(setting(None), plan=plan_of(("ann", (0,))))
-    assert run.trace.error is not None
-    assert run.trace.error.message == "step 1 cannot see a step that does not exist: 0"
 
 
 def test_workers_on_one_model_take_turns_with_the_plan() -> None:

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Request
-from conductor_cli.core.errors import ConfigError, Failure, ModelError, PolicyError
+from conductor_cli.core.errors import ConfigError, Failure, PolicyError
 from conductor_cli.core.pool import DayLimits, Limits, Pool, Worker
 from conductor_cli.core.usage import FREE, Price, Usage
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.models.response_cache import CachedModel, ResponseCache
 from conductor_cli.run import Conductor
 from conductor_cli.state.spending import DailySpend, local_now, read_spent
-from tests.run.kit import Counting, inner, of, play, play_and_stop, pool_of, says, setting
+from tests.run.kit import Counting, inner, of, play, pool_of, says, setting
 
 DEAR = Price(input=Decimal(1), output=Decimal(10))
 ROOM_FOR_ONE = Limits(cost=Decimal("0.043"))
@@ -43,16 +43,6 @@ class Greedy(Counting):
             read = int(sum(len(message.content) for message in request.messages) / 3.5)
             used = Usage(tokens_in=read, tokens_out=request.max_tokens or 0, calls=1)
             yield Chunk(text=chunk.text, usage=used if chunk.usage else None, finish=chunk.finish)
-
-
-def test_parallel_steps_cannot_overshoot_tokens_together() -> None:
-    ann = Greedy()
-    run, events = play(setting(THREE, {"ann": ann}, limits=Limits(tokens=3000)))
-    assert run.trace.usage.tokens <= 3000
-    assert ann.requests[0].max_tokens is not None
-    assert ann.requests[0].max_tokens < 4096
-    assert run.trace.exit_code == 6
-    assert {event.reason for event in of(events, ev.StepStopped)} == {"limit"}
 
 
 def test_parallel_steps_cannot_overshoot_the_money_together() -> None:
@@ -79,14 +69,6 @@ def test_calls_are_counted_with_those_that_run() -> None:
         kind="limit", message="stopped: limit of 2 calls", reason="limit_calls", suggested_limit="4"
     )
     assert (run.trace.answer, run.trace.partial) == ("done", True)
-
-
-def test_attempts_count_as_calls() -> None:
-    ann = ScriptedModel([[ModelError("rate", "slow down")]])
-    run, events = play(setting("A | - | one", {"ann": ann}, limits=Limits(calls=2)))
-    assert len(ann.requests) == 2
-    assert [event.retry_in is None for event in of(events, ev.StepFailed)] == [False, False]
-    assert (of(events, ev.StepStopped)[0].reason, run.trace.exit_code) == ("limit", 6)
 
 
 def test_a_step_waits_for_room_that_a_running_call_will_leave() -> None:
@@ -118,30 +100,6 @@ def test_planning_that_has_no_room_ends_the_run() -> None:
     assert run.trace.error.reason == "limit_tokens"
 
 
-def test_a_limit_ends_what_waits_and_lets_running_calls_end() -> None:
-    workers = {"ann": Counting("slow answer", seconds=9), "bob": Counting(seconds=1)}
-    run, events = play(
-        setting("A | - | one\nB | - | two\nB | 2 | three\nA | 1 3 | four", workers, limits=Limits(calls=2))
-    )
-    assert [(event.step, event.reason) for event in of(events, ev.StepStopped)] == [(3, "limit"), (4, "limit")]
-    assert run.trace.at == 9.0
-    assert (run.trace.answer, run.trace.exit_code) == ("done", 6)
-
-
-def test_a_limit_met_before_other_steps_have_begun_ends_the_run() -> None:
-    ann = ScriptedModel([[ModelError("refused", "no")]])
-    plan = "A | - | one\nA | - | two\nA | - | three\nA | 1 2 3 | four"
-    run, events = play(setting(plan, {"ann": ann, "bob": says("x")}, limits=Limits(calls=1)))
-    assert len(of(events, ev.StepStarted)) == 1
-    assert (run.trace.exit_code, run.trace.at) == (6, 0.0)
-
-
-def test_an_answer_that_is_whole_in_spite_of_a_limit_is_whole() -> None:
-    workers = {"ann": Counting(seconds=1), "bob": Counting("whole", seconds=5)}
-    run, _ = play(setting("A | - | one\nA | 1 | two\nB | - | three", workers, limits=Limits(calls=2)))
-    assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("whole", False, 0)
-
-
 def test_time_is_a_limit_of_the_whole_run() -> None:
     ann = ScriptedModel([["The answer ", 60.0, "is 42."]])
     run, events = play(setting([4.0, "A | - | one"], {"ann": ann}, limits=Limits(seconds=10)))
@@ -154,11 +112,6 @@ def test_time_is_a_limit_of_the_whole_run() -> None:
     assert (run.trace.at, run.trace.state, run.trace.exit_code) == (2.5, "failed", 6)
 
 
-def test_time_that_is_not_used_up_leaves_no_timer() -> None:
-    run, _ = play(setting("A | - | one", limits=Limits(seconds=10)))
-    assert (run.trace.at, run.trace.exit_code) == (0.0, 0)
-
-
 def test_a_nested_run_shares_the_limits() -> None:
     planner = ScriptedModel([["A | - | one"], ["A | 0 | two\nA | 1 | three\nA | 2 | four"]])
     ann = ScriptedModel([["one"], ["two"], ["three"]])
@@ -168,39 +121,6 @@ def test_a_nested_run_shares_the_limits() -> None:
         kind="limit", message="stopped: limit of 3 calls", reason="limit_calls", suggested_limit="6"
     )
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("three", True, 6)
-
-
-def test_a_nested_run_that_has_no_room_at_all_is_stopped_by_the_limit() -> None:
-    planner = ScriptedModel([["A | - | one"], ["A | 0 | two"]])
-    run, events = play(setting(planner, {"ann": says("one")}, limits=Limits(recursion=1, calls=1)))
-    assert [(event.step, event.reason) for event in of(events, ev.StepStopped)] == [(2, "limit")]
-    assert (run.trace.answer, run.trace.exit_code) == ("one", 6)
-
-
-def test_time_reaches_into_a_nested_run() -> None:
-    planner = ScriptedModel([["A | - | one"], ["A | 0 | two"]])
-    ann = ScriptedModel([["one"], [60.0, "two"]])
-    run, events = play(setting(planner, {"ann": ann}, limits=Limits(recursion=1, seconds=5)))
-    assert [event.reason for event in of(inner(events, 2), ev.StepStopped)] == ["limit"]
-    assert of(inner(events, 2), ev.RunFailed)[0].error.kind == "limit"
-    assert (run.trace.at, run.trace.answer, run.trace.exit_code) == (5.0, "one", 6)
-
-
-def test_a_nested_step_waits_for_room_that_an_outer_call_will_leave() -> None:
-    pool = Pool(workers=(*pool_of("ann", "bob", price=DEAR).workers, Worker(name="self", kind="self")))
-    planner = ScriptedModel([["A | - | slow\nC | - | think\nA | 1 2 | end"], ["B | - | inner"]])
-    workers = {"ann": Counting(seconds=20), "bob": Counting(seconds=1)}
-    run, events = play(setting(planner, workers, pool=pool, limits=ROOM_FOR_ONE))
-    assert of(inner(events, 2), ev.StepStarted)[0].at == 20.0
-    assert run.trace.exit_code == 0
-
-
-def test_the_first_reason_to_end_is_reported() -> None:
-    ann = Counting(seconds=9)
-    run, _ = play_and_stop(
-        setting("A | - | one\nA | 1 | two", {"ann": ann}, limits=Limits(seconds=7)), 5.0, "cancelled", "running"
-    )
-    assert (run.trace.at, run.trace.exit_code) == (7.0, 130)
 
 
 amounts = st.lists(st.tuples(st.sampled_from(["A", "B"]), st.integers(0, 15)), min_size=1, max_size=5)

@@ -10,20 +10,7 @@ from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.profile import PROFILES, PROMPTED
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.run.plan_stream import REVIEW
-from tests.run.kit import (
-    QUESTION,
-    Counting,
-    inner,
-    kinds,
-    notices,
-    of,
-    plan_of,
-    play,
-    play_and_stop,
-    pool_of,
-    says,
-    setting,
-)
+from tests.run.kit import QUESTION, Counting, inner, kinds, of, plan_of, play, play_and_stop, pool_of, says, setting
 
 ONCE = Limits(recursion=1)
 WITH_SELF = Pool(workers=(*pool_of("ann", "bob").workers, Worker(name="self", kind="self")))
@@ -91,16 +78,6 @@ def test_only_the_outermost_last_step_knows_that_its_answer_goes_to_the_user() -
     assert "goes to the user" in bob.requests[0].messages[-1].content
 
 
-def test_two_levels_nest_two_levels() -> None:
-    planner = ScriptedModel([["A | - | one"], ["B | 0 | two"], ["accept"]])
-    run, events = play(setting(planner, limits=Limits(recursion=2)))
-    middle = inner(events, 2)
-    assert [event.worker for event in of(middle, ev.StepPlanned)] == ["bob", "self"]
-    assert kinds(inner(middle, 2)) == ["run_started", "plan_ready", "run_finished"]
-    assert run.trace.answer == "from bob"
-    assert of(inner(middle, 2), ev.RunStarted)[0].run == f"{run.id}.2.2"
-
-
 def test_depth_is_bounded_whatever_the_conductor_writes() -> None:
     planner = ScriptedModel([["C | - | deeper"]])
     run, events = play(setting(planner, TWO, pool=WITH_SELF, limits=Limits(recursion=2)))
@@ -146,15 +123,6 @@ def test_a_failing_review_leaves_the_answer_it_was_to_review() -> None:
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("from ann", True, 7)
     assert run.trace.error is not None
     assert run.trace.error.message == "the planner cannot plan: model gone"
-
-
-def test_in_a_failed_review_the_best_worker_sees_the_existing_answer() -> None:
-    planner = ScriptedModel([["A | - | one"], ["what?"]])
-    ann = ScriptedModel([["first"], ["second"]])
-    run, events = play(setting(planner, {"ann": ann}, limits=ONCE))
-    assert "the planner's output was not a valid plan; as a fallback, worker ann answers" in notices(inner(events, 2))
-    assert "first" in ann.requests[1].messages[-1].content
-    assert run.trace.answer == "second"
 
 
 def test_a_nested_answer_that_is_partial_makes_the_run_partial() -> None:
@@ -204,16 +172,6 @@ def test_what_a_failed_step_left_is_not_given() -> None:
     assert run.trace.answer == "yes"
 
 
-def test_a_worker_that_went_down_is_down_in_the_nested_run_too() -> None:
-    ann = ScriptedModel([[ModelError("auth", "bad key")]])
-    planner = ScriptedModel([["A | - | one\nC | 1 | think\nA | 2 | end"], ["A | 0 | two"]])
-    run, events = play(setting(planner, {"ann": ann, "bob": says("yes")}, pool=WITH_SELF))
-    assert len(ann.requests) == 1
-    assert "Not available now: A, C." in planner.requests[1].messages[1].content
-    assert [record.worker for record in run.trace.steps] == ["bob", "self", "bob"]
-    assert of(inner(events, 2), ev.PlanRejected) != []
-
-
 def test_stopping_reaches_into_nested_runs() -> None:
     planner = ScriptedModel([["A | - | one"], ["B | 0 | two\nA | 1 | three"]])
     workers: dict[str, Any] = {"ann": says("one"), "bob": Counting("two", seconds=60)}
@@ -243,14 +201,6 @@ def test_winding_down_lets_a_nested_call_end_and_starts_nothing_after_it() -> No
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("two", True, 130)
 
 
-def test_winding_down_before_a_nested_run_has_anything_stops_its_step() -> None:
-    planner = ScriptedModel([["A | - | one"], [20.0, "accept"]])
-    run, events = play_and_stop(setting(planner, limits=ONCE), 10.0, "cancelled", "running")
-    assert of(inner(events, 2), ev.RunFailed)[0].error.kind == "cancelled"
-    assert [event.reason for event in of(events, ev.StepStopped)] == ["cancelled"]
-    assert (run.trace.at, run.trace.answer, run.trace.exit_code) == (10.0, "from ann", 130)
-
-
 def test_a_nested_run_that_is_not_needed_is_stopped() -> None:
     planner = ScriptedModel([["C | - | think\nA | - | end"], ["B | - | two"]])
     run, events = play(setting(planner, {"ann": Counting("end", 5), "bob": Counting(seconds=60)}, pool=WITH_SELF))
@@ -273,12 +223,3 @@ def test_nested_calls_count_against_the_places_of_the_run() -> None:
     planner = ScriptedModel([planner.scripts[0], planner.scripts[1]])
     play(setting(planner, {"ann": ann}, pool=pool, limits=Limits(parallel=3)))
     assert ann.most == 3
-
-
-def test_one_place_is_enough_for_any_nesting() -> None:
-    planner = ScriptedModel([["A | - | one"], ["B | 0 | two"], ["A | 0 | three"], ["accept"]])
-    run, _ = play(
-        setting(planner, limits=Limits(recursion=3, parallel=1), pool=pool_of("ann", "bob", "cyd", parallel=1))
-    )
-    assert run.trace.exit_code == 0
-    assert run.trace.answer == "from ann"

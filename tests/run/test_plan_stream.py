@@ -23,11 +23,6 @@ def kept(*steps: Step, standing: tuple[Step, ...] = (), keep_last: bool = False)
     return found, repeats.left_out
 
 
-def test_a_planner_that_writes_one_step_five_times_has_written_one() -> None:
-    again = Step(worker="ann", subtask="Solve  it. ")
-    assert kept(SOLVE, again, SOLVE, again, SOLVE) == ([SOLVE], [2, 3, 4, 5])
-
-
 def test_a_planner_that_only_repeats_itself_is_in_a_loop() -> None:
     steps = [SOLVE, SOLVE, SOLVE, Step(worker="bob", subtask="Check."), SOLVE, SOLVE, SOLVE]
     for keep_last in (False, True):

@@ -98,15 +98,6 @@ def test_a_fault_is_shown_to_the_conductor_while_valid_steps_run() -> None:
     assert rejected.usage.tokens_out > 0
 
 
-def test_a_repair_keeps_the_prefix_that_a_local_model_has_cached() -> None:
-    for mode in ("auto", "ultra"):
-        planner = ScriptedModel([["plan:\nA | - | one\nZ | - | two\n"], ["B | 1 | two"]])
-        play(setting(planner, mode=mode))
-        first, second = planner.requests
-        assert first.messages[:2] == second.messages[:2]
-        assert first.cuts == second.cuts
-
-
 def test_after_two_faults_the_best_worker_answers() -> None:
     pool = Pool(
         workers=(*pool_of("ann").workers, Worker(name="bob", kind="scripted", card=Card(strengths={"math": 0.9})))
@@ -215,16 +206,6 @@ def test_a_failing_planner_is_not_said_to_have_written_a_bad_plan() -> None:
     ]
 
 
-def test_if_the_conductor_fails_after_a_step_the_best_worker_does_the_rest() -> None:
-    planner = ScriptedModel([["A | - | one\nB | 1 | ", ModelError("broken", "gone")], [ModelError("connect", "gone")]])
-    run, events = play(setting(planner, {"ann": says("x"), "bob": says("y")}, constrained=True))
-    assert [(event.worker, event.access, event.last) for event in of(events, ev.StepPlanned)] == [
-        ("ann", (), False),
-        ("ann", (1,), True),
-    ]
-    assert (run.trace.answer, run.trace.exit_code) == ("x", 0)
-
-
 def test_a_conductor_that_dies_for_good_leaves_what_was_finished() -> None:
     planner = ScriptedModel([["A | - | one\nB | 1 | two\n", 2.0, ModelError("auth", "key was revoked")]])
     run, events = play(setting(planner, {"ann": Counting("found it", 5), "bob": says("x")}, constrained=True))
@@ -282,20 +263,6 @@ def test_mini_chooses_one_worker_by_its_label() -> None:
         assert planner.requests[0].grammar.startswith("root ::= ")
 
 
-def test_ultra_reasons_before_the_plan() -> None:
-    run, _ = play(setting("- A | - | no step\nplan:\nB | - | two", mode="ultra", constrained=True))
-    assert run.trace.plan == Plan(steps=plan_of(("bob", (), "two")).steps, reasoning="- A | - | no step")
-
-
-def test_a_fault_after_reasoning_is_repaired_without_reasoning() -> None:
-    planner = ScriptedModel([["- think\nplan:\nA | - | one\nB", ModelError("broken", "gone")], ["B | 1 | two"]])
-    run, _ = play(setting(planner, mode="ultra", constrained=True))
-    assert planner.requests[1].grammar is not None
-    assert "plan:" not in planner.requests[1].grammar
-    assert isinstance(run.trace.plan, Plan)
-    assert len(run.trace.plan.steps) == 2
-
-
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=list(PROFILES))
 def test_every_profile_runs(profile: Profile) -> None:
     """A plan in the profile's plan format runs, and its first step starts before the last character has come."""
@@ -323,14 +290,6 @@ def test_the_request_to_the_conductor_is_whole() -> None:
     play(setting(planner, limits=Limits(tokens=1600)))
     assert planner.requests[1].max_tokens is not None
     assert 256 <= planner.requests[1].max_tokens < 1200
-
-
-def test_who_went_down_is_not_offered_in_the_repair() -> None:
-    planner = ScriptedModel([["A | - | one\n", 5.0, "Z | - | two\n"], ["A | 1 | two\n"], ["x"]])
-    workers = {"ann": ScriptedModel([[ModelError("auth", "bad key")]]), "bob": says("yes")}
-    _, events = play(setting(planner, workers, constrained=True))
-    assert "Not available now: A." in planner.requests[1].messages[1].content
-    assert of(events, ev.PlanRejected)[1].problem.startswith("step 2 names a worker that is not in the pool")
 
 
 def test_the_conductor_may_name_itself_while_depth_is_left() -> None:
@@ -398,21 +357,6 @@ def test_a_choice_is_explained_by_its_shares() -> None:
     assert of(events, ev.PlanReady)[0].plan == run.trace.plan
 
 
-def test_a_plan_over_one_worker_has_one_step_by_default() -> None:
-    planner = ScriptedModel([["A | - | all of it"]])
-    alone = replace(setting(planner, {"ann": says("42")}, constrained=True), limits=Limits())
-    play(alone)
-    (request,) = planner.requests
-    assert request.messages[1].content.startswith("At most 1 step.")
-    assert request.grammar is not None
-    assert "step1 ::= " in request.grammar
-    assert "step2" not in request.grammar
-    run, _ = play(alone, plan=plan_of(("ann", (), "one"), ("ann", (1,), "two")))
-    assert [record.state for record in run.trace.steps] == ["done", "done"]
-    own = replace(alone, model=ScriptedModel([["A | - | one\nA | 1 | two"]]), limits=Limits(steps=2))
-    assert len(play(own)[0].trace.steps) == 2
-
-
 SAME = "\n".join(["A | - | What is the capital of France?"] * 5)
 
 
@@ -450,15 +394,6 @@ def test_an_answer_that_must_follow_a_schema_is_asked_for_as_such() -> None:
     )
     assert [record.last for record in run.trace.steps] == [False, True]
     assert "JSON Schema" in run.trace.steps[1].prompt[0].content
-
-
-def test_a_step_that_sees_a_repeated_one_sees_the_one_that_ran() -> None:
-    run, events = play(
-        setting("A | - | solve\nA | - | solve\nB | 1 2 | compare", {"ann": says("42"), "bob": says("yes")})
-    )
-    assert run.trace.plan == plan_of(("ann", (), "solve"), ("bob", (1,), "compare"))
-    assert notices(events) == ["the planner repeated an earlier step word for word; left out: step 2"]
-    assert run.trace.answer == "yes"
 
 
 def test_a_planner_without_a_choice_is_not_asked_again() -> None:

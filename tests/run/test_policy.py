@@ -23,7 +23,7 @@ from conductor_cli.core.question import File, PastTurn, Question
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import ALL_FEATURES, ScriptedModel
-from tests.run.kit import kinds, notices, of, plan_of, play, play_and_stop, says, setting
+from tests.run.kit import notices, of, plan_of, play, play_and_stop, says, setting
 
 ASKED, FILED = "WHATISASKED", "WHATISFILED"
 NAMES = ("ann", "bob", "cyd")
@@ -209,15 +209,6 @@ def test_an_access_list_that_would_leak_files_is_a_fault() -> None:
     assert not prompts(events, "bob")
 
 
-def test_after_two_such_faults_the_best_worker_answers_with_what_it_may_see() -> None:
-    planner = ScriptedModel([["B | - | Say it.\nA | - | Read it.\nB | 2 | Check it."], ["B | 1 2 | Check it."]])
-    run, events = play(desk(planner, LOCAL_FILES), FILES)
-    assert [record.worker for record in run.trace.steps] == ["bob", "ann", "ann"]
-    assert notices(events) == [
-        "the planner's output was not a valid plan; the steps planned so far are kept, and worker ann answers"
-    ]
-
-
 def test_a_substitute_sees_no_less_and_leaks_no_more() -> None:
     gone: Any = Parrot(gone=True)
     run, _ = play(desk("A | - | Read it.", LOCAL_FILES, {"ann": gone, "bob": Parrot()}), FILES)
@@ -336,19 +327,6 @@ def test_no_worker_is_sent_what_a_rule_forbids_in_a_resumed_run(
         earlier = run.trace
 
 
-def test_resuming_twice_keeps_what_subtasks_may_reveal() -> None:
-    plan = f"A | - | Read it.\nB | - | Check {FILED}."
-    workers: dict[str, Any] = {"ann": says("read"), "bob": says(9.0)}
-    first, _ = play_and_stop(desk(plan, Policy(), workers), 1, "cancelled", question=FILES)
-    workers = {"ann": says(9.0), "bob": Parrot(), "cyd": Parrot()}
-    second, _ = play_and_stop(desk(None, LOCAL_FILES, workers), 1, "cancelled", question=FILES, resume=first.trace)
-    workers["ann"] = Parrot()
-    third, _ = play(desk(None, LOCAL_FILES, workers), FILES, resume=second.trace)
-    assert not workers["bob"].heard
-    assert not workers["cyd"].heard
-    assert (first.trace.planner_saw_files, third.trace.planner_saw_files) == (True, True)
-
-
 def test_subtasks_of_a_planner_with_files_stay_with_workers_that_see_files() -> None:
     alone = Pool(workers=(Worker(name="ann", kind="scripted"),))
     planner = ScriptedModel([[f"A | - | Check {FILED}.\n", "A | 1 | Answer.\n", 9.0]])
@@ -445,12 +423,3 @@ def test_an_answer_of_a_worker_that_is_gone_may_quote_the_files() -> None:
         Step(worker="bob", subtask="z", access=(2,)),
     ]
     assert policy.hold_files(steps) == [False, False, True, True]
-
-
-def test_without_a_policy_a_prompt_is_as_it_was() -> None:
-    planner = says("A | - | one")
-    run, events = play(desk(planner, Policy()), FILES)
-    assert "Not shown" not in planner.requests[0].messages[1].content
-    assert "Not shown" not in prompts(events, "ann")[0]
-    assert run.trace.policy == Policy()
-    assert kinds(events)[0] == "run_started"

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.chat import Chunk
 from conductor_cli.core.errors import Failure, ModelError
 from conductor_cli.core.plan import KeepAnswer
 from conductor_cli.core.pool import Limits, Pool, Worker
@@ -81,22 +80,6 @@ def test_a_plan_that_was_half_written_is_written_on() -> None:
     assert kinds(events)[0:3] == ["run_started", "notice", "step_planned"]
 
 
-def test_a_plan_whose_last_step_was_known_is_whole() -> None:
-    _, events = play(setting(PLAN))
-    cut = fold(events[: kinds(events).index("plan_ready") + 1])
-    assert cut.plan is None
-    run, _ = play(setting(None), resume=cut)
-    assert run.trace.answer == "from cyd"
-    assert run.trace.plan is not None
-
-
-def test_a_run_without_a_plan_starts_over() -> None:
-    failed, _ = play(setting([ModelError("auth", "no key")]))
-    run, events = play(setting(PLAN), resume=failed.trace)
-    assert notices(events) == []
-    assert run.trace.answer == "from cyd"
-
-
 def test_more_steps_than_are_allowed_now_get_an_answering_step() -> None:
     half, _ = play_and_stop(setting(["A | - | one\nB | 1 | two\n", 60.0, "C"], constrained=True), 5.0, "cancelled")
     planner = says("x")
@@ -107,14 +90,6 @@ def test_more_steps_than_are_allowed_now_get_an_answering_step() -> None:
         == "the planner's output was not a valid plan; the steps planned so far are kept, and worker ann answers"
     )
     assert run.trace.steps[-1].step.access == (1, 2)
-
-
-def test_failed_and_stopped_steps_are_done_again() -> None:
-    workers = {"ann": ScriptedModel([[ModelError("refused", "no")]])}
-    failed, _ = play(setting("A | - | one\nA | 1 | two", workers))
-    assert failed.trace.exit_code == 1
-    run, _ = play(setting(None, {"ann": says("yes")}), resume=failed.trace)
-    assert [record.state for record in run.trace.steps] == ["done", "done"]
 
 
 def cut_short(trace: Trace, number: int) -> Trace:
@@ -160,13 +135,6 @@ def test_a_step_that_was_given_up_makes_none_outdated() -> None:
     assert bob.requests == []
 
 
-def test_a_step_that_a_substitute_finished_keeps_its_name() -> None:
-    workers = {"ann": ScriptedModel([[ModelError("refused", "no")]]), "bob": ScriptedModel([["by bob"], [60.0]])}
-    earlier, _ = play_and_stop(setting("A | - | one\nB | 1 | two", workers), 5.0, "cancelled")
-    run, _ = play(setting(None), resume=earlier.trace)
-    assert (run.trace.steps[0].step.worker, run.trace.steps[0].worker) == ("ann", "bob")
-
-
 def test_a_nested_run_is_resumed_where_it_was() -> None:
     workers: dict[str, Any] = {"ann": ScriptedModel([["one"], ["inner one"]]), "bob": Counting(seconds=60)}
     planner = ScriptedModel([["A | - | one\nC | 1 | think"], ["A | 0 | more\nB | 1 | check"]])
@@ -200,24 +168,12 @@ def test_a_review_is_not_appended_twice() -> None:
     assert run.trace.answer == "from ann"
 
 
-def test_an_answer_that_was_cut_stays_partial() -> None:
-    cut = Chunk(usage=Usage(tokens_out=4, calls=1), finish="length")
-    earlier, _ = play(setting("A | - | one", {"ann": ScriptedModel([["a long ans", cut]])}))
-    run, _ = play(setting(None, {"ann": says("x")}), resume=earlier.trace)
-    assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("a long ans", True, 7)
-
-
 def test_a_damaged_trace_without_an_answering_step_ends_by_name() -> None:
     earlier = stopped_after_one()
     damaged = replace(earlier, steps=tuple(record for record in earlier.steps if not record.last))
     run, _ = play(setting(None), resume=damaged)
     assert (run.trace.answer, run.trace.exit_code) == ("from bob", 7)
     assert run.trace.error == Failure(kind="worker", message="no step could be run", reason="step_not_run")
-
-
-def test_a_plan_goes_before_a_trace() -> None:
-    run, _ = play(setting(None), plan=plan_of(("bob", ())), resume=stopped_after_one())
-    assert run.trace.answer == "from bob"
 
 
 @given(st.integers(0, 60), st.sampled_from([PLAN, "A | - | one\nB | - | two\nA | 1 2 | end"]))
@@ -232,14 +188,6 @@ def test_a_trace_cut_anywhere_can_be_resumed(length: int, plan: str) -> None:
         record.text for record in cut.done().values()
     ]
     assert sum(len(model.requests) for model in workers.values()) <= len(run.trace.steps) - len(cut.done())
-
-
-@pytest.mark.parametrize("plan_only", [False, True])
-def test_resuming_twice_gives_the_same(plan_only: bool) -> None:
-    first, _ = play(setting(None), resume=stopped_after_one())
-    second, _ = play(setting(None), resume=first.trace, plan_only=plan_only)
-    assert second.trace.plan == first.trace.plan
-    assert second.trace.answer == ("" if plan_only else first.trace.answer)
 
 
 NESTED: list[Any] = [["A | - | one\nC | 1 | think"], ["A | 0 | more\nB | 1 | check"]]

@@ -89,31 +89,6 @@ def test_a_worker_that_refused_its_key_is_not_asked_again(reason: ModelErrorReas
     assert [record.worker for record in run.trace.steps] == ["bob", "bob"]
 
 
-def test_a_refused_request_does_not_take_the_worker_down() -> None:
-    ann = ScriptedModel([[ModelError("refused", "too long")], ["yes"]])
-    run, _ = play(setting("A | - | one\nA | 1 | two", {"ann": ann, "bob": says("short")}))
-    assert [record.worker for record in run.trace.steps] == ["bob", "ann"]
-
-
-def test_a_substitute_that_went_down_elsewhere_is_not_named() -> None:
-    workers = {
-        "ann": failing(ModelError("refused", "no")),
-        "bob": failing(ModelError("auth", "no key")),
-        "cyd": says("yes"),
-    }
-    run, events = play(setting("B | - | one\nA | 1 | two", workers))
-    assert [event.substitute for event in of(events, ev.StepFailed)] == ["ann", "cyd", "cyd"]
-    assert run.trace.exit_code == 0
-
-
-def test_a_stream_that_breaks_is_begun_again() -> None:
-    ann = ScriptedModel([["The ans", ModelError("broken", "gone")], ["The answer is 42."]])
-    run, events = play(setting("A | - | one", {"ann": ann}))
-    assert run.trace.answer == "The answer is 42."
-    assert run.trace.steps[0].text == "The answer is 42."
-    assert of(events, ev.StepFailed)[0].usage.tokens_out == 2
-
-
 def test_text_that_went_out_is_never_taken_back() -> None:
     ann = ScriptedModel([["The ans", ModelError("broken", "gone")], ["other"]])
     run, events = play(setting("A | - | one", {"ann": ann, "bob": says("other")}, streams_answer=True))

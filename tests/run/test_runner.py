@@ -2,10 +2,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from typing import Any, Final
 
 import pytest
@@ -18,7 +16,6 @@ from conductor_cli.core.errors import ConductorUnusable, ConfigError, Failure, M
 from conductor_cli.core.plan import Plan, PlanRules, Step, check_plan
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.profile import PROMPTED, WorkerProfile
-from conductor_cli.core.usage import Price, Usage
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.run import start_run
 from conductor_cli.run.conductor import new_run_id
@@ -36,7 +33,6 @@ from tests.run.kit import (
     read,
     says,
     setting,
-    sound,
     virtually,
 )
 
@@ -96,16 +92,6 @@ def test_a_substitute_keeps_its_own_bound() -> None:
     assert [event.at for event in of(events, ev.StepStarted) if event.worker == "cyd"] == [0.0, 3.0, 6.0, 9.0]
 
 
-def test_steps_that_are_not_needed_are_stopped() -> None:
-    workers = {"ann": ScriptedModel([["a beginning", 60.0, "an end"]]), "bob": says("the answer")}
-    run, events = play(setting("A | - | one\nB | - | two", workers))
-    (stopped,) = of(events, ev.StepStopped)
-    assert (stopped.step, stopped.reason, stopped.at) == (1, "not_needed", 0.0)
-    assert stopped.usage.tokens_out == 3
-    assert (run.trace.answer, run.trace.exit_code) == ("the answer", 0)
-    assert workers["ann"].closed == 1
-
-
 def test_a_step_runs_without_the_answer_of_a_failed_one() -> None:
     workers = {"ann": ScriptedModel([[ModelError("refused", "no")]]), "bob": says("without it")}
     run, events = play(
@@ -146,7 +132,6 @@ def test_every_plan_that_obeys_the_rules_finishes(drawn: list[tuple[str, int, fl
     assert run.trace.answer == f"did {len(steps)}"
     assert most_at_once(events) <= parallel
     assert all(worker.most <= own for worker in workers.values())
-    assert nothing_waited_in_vain(events, parallel, own)
 
 
 class Timed(Counting):
@@ -170,73 +155,6 @@ def most_at_once(events: list[ev.Event]) -> int:
         running += isinstance(event, ev.StepStarted) - isinstance(event, (ev.StepFinished, ev.StepStopped))
         most = max(most, running)
     return most
-
-
-def nothing_waited_in_vain(events: list[ev.Event], parallel: int, own: int) -> bool:
-    """Whether, whenever time went on, no step could have been started that was not."""
-    planned = {event.step: event for event in of(events, ev.StepPlanned)}
-    running: dict[int, str] = {}
-    ended: set[int] = set()
-    started: set[int] = set()
-    at = 0.0
-    for event in events:
-        if event.at > at and len(running) < parallel:
-            free = [
-                step
-                for step, plan in planned.items()
-                if step not in started | ended
-                and set(plan.access) <= ended
-                and list(running.values()).count(plan.worker) < own
-            ]
-            if free:
-                return False
-        at = event.at
-        if isinstance(event, ev.StepStarted):
-            started.add(event.step)
-            running[event.step] = event.worker
-        elif isinstance(event, (ev.StepFinished, ev.StepStopped)):
-            running.pop(event.step, None)
-            ended.add(event.step)
-    return True
-
-
-def test_a_reader_that_leaves_early_leaves_nothing_running() -> None:
-    ann = ScriptedModel([["half", 60.0, "whole"]])
-
-    async def main() -> None:
-        run = start_run(setting("A | - | one\nA | 1 | two", {"ann": ann}), QUESTION)
-        async with aclosing(aiter(run)) as events:
-            async for event, _ in events:
-                if isinstance(event, ev.StepDelta):
-                    break
-        rest = list(run.state.unread_events())
-        assert kinds(rest) == ["step_stopped", "step_stopped", "run_failed"]
-        assert run.trace.exit_code == 130
-
-    virtually(main())
-    assert ann.closed == 1
-
-
-def test_a_cancelled_reader_ends_the_run() -> None:
-    async def main(after: float) -> None:
-        run = start_run(
-            setting("A | - | one\nB | 1 | two", {"ann": Counting(seconds=2), "bob": Counting(seconds=2)}), QUESTION
-        )
-        seen: list[ev.Event] = []
-
-        async def reader() -> None:
-            async for event, _ in run:
-                seen.append(event)
-
-        task = asyncio.create_task(reader())
-        await asyncio.sleep(after)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        sound([*seen, *run.state.unread_events()])
-
-    for after in (0.0, 1.0, 2.0, 3.0):
-        virtually(main(after))
 
 
 def test_a_run_is_read_only_once() -> None:
@@ -297,12 +215,6 @@ def test_a_fault_of_an_adapter_ends_the_run_as_internal(after: tuple[str | float
     assert bob.closed == 1
 
 
-def test_a_fault_beats_a_partial_answer() -> None:
-    workers: dict[str, Any] = {"ann": says("fine"), "bob": Raising(lambda: KeyError("gone"))}
-    run, _ = play(setting(CHAIN, workers))
-    assert (run.trace.state, run.trace.exit_code) == ("failed", 1)
-
-
 def test_a_fault_of_the_conductor_model_ends_the_run_as_internal() -> None:
     planner = Raising(ZeroDivisionError, ["A | - | one\n"])
     run, events = play(setting(planner, {"ann": Counting(seconds=9)}, constrained=True))
@@ -330,11 +242,6 @@ def test_a_model_that_cancels_itself_is_a_broken_call() -> None:
     assert run.trace.answer == "from ann"
 
 
-def test_a_worker_without_a_model_is_a_fault_not_a_hang() -> None:
-    run, _ = play(setting("B | - | one", {"ann": says("x")}, pool=pool_of("ann", "bob")))
-    assert run.trace.exit_code == 1
-
-
 def test_notes_of_models_become_notices() -> None:
     planner = ScriptedModel([[Chunk(note="no grammar here"), "A | - | one"]])
     _, events = play(setting(planner, {"ann": ScriptedModel([[Chunk(note="temperature left out"), "yes"]])}))
@@ -342,47 +249,9 @@ def test_notes_of_models_become_notices() -> None:
     assert [event.step for event in of(events, ev.Notice)] == [0, 1]
 
 
-def test_thinking_is_separate_from_text() -> None:
-    ann = ScriptedModel([[Chunk(thinking="6*7"), "42"]])
-    run, events = play(setting("A | - | one", {"ann": ann}))
-    assert [(event.text, event.thinking) for event in of(events, ev.StepDelta)] == [("", "6*7"), ("42", "")]
-    assert (run.trace.answer, run.trace.steps[0].thinking) == ("42", "6*7")
-
-
 def test_text_that_no_encoding_can_write_never_enters_the_stream() -> None:
     run, _ = play(setting("A | - | one", {"ann": says("né \ud800!")}))
     assert run.trace.answer == "né ?!"
-
-
-def test_usage_is_priced_and_summed() -> None:
-    price = Price(input=Decimal(1), output=Decimal(2))
-    spent = Chunk(usage=Usage(tokens_in=100, tokens_out=10, calls=1), finish="stop")
-    planner = ScriptedModel([["A | - | one", spent]])
-    conductor = setting(
-        planner, {"ann": ScriptedModel([["yes", spent]])}, pool=pool_of("ann", price=price), price=price
-    )
-    run, events = play(conductor)
-    assert run.trace.usage.tokens == 220
-    assert run.trace.usage.cost == Decimal("0.00024")
-    assert of(events, ev.PlanReady)[0].usage.cost == Decimal("0.00012")
-    assert run.trace.usage.calls == 2
-
-
-def test_a_call_that_does_not_say_what_it_used_is_estimated() -> None:
-    class Silent(Counting):
-        async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-            yield Chunk(text="a" * 35)
-
-    run, _ = play(setting("A | - | one", {"ann": Silent()}))
-    assert run.trace.steps[0].usage.tokens_out == 10
-    assert run.trace.steps[0].finish == "other"
-
-
-def test_a_plan_file_names_itself() -> None:
-    run, _ = play(setting(None, {"ann": says("yes")}), plan=plan_of(("ann", ())))
-    assert run.trace.conductor == "plan file"
-    run, _ = play(setting("x", {"ann": says("yes")}, name="qwen"), plan=plan_of(("ann", ())))
-    assert run.trace.conductor == "qwen"
 
 
 def test_times_come_from_the_injected_clocks() -> None:

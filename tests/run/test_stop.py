@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
 from typing import Any, Literal
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import Failure, ModelError
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.models.base import ScriptedModel, ScriptItem
@@ -35,11 +32,6 @@ def test_stopping_after_what_runs_lets_it_end() -> None:
     assert (run.trace.at, run.trace.answer, run.trace.partial) == (9.0, "first", True)
     assert [(event.step, event.reason) for event in of(events, ev.StepStopped)] == [(2, "cancelled")]
     assert workers["bob"].requests == []
-
-
-def test_stopping_after_what_runs_ends_at_once_where_nothing_runs() -> None:
-    run, _ = play_and_stop(setting(["A | - ", 60.0, "| one"]), 5.0, "cancelled", "running")
-    assert (run.trace.at, run.trace.exit_code) == (5.0, 130)
 
 
 def test_stopping_again_at_once_overrules_waiting() -> None:
@@ -100,39 +92,6 @@ def test_stopping_from_the_readers_loop_works() -> None:
         assert run.trace.answer == "first"
 
     virtually(main())
-
-
-def test_an_answer_that_was_done_stays_whole_when_a_stop_comes_late() -> None:
-    run, _ = play_and_stop(setting("A | - | one", {"ann": Counting("whole", 9)}), 5.0, "cancelled", "running")
-    assert (run.trace.answer, run.trace.partial, run.trace.error, run.trace.exit_code) == ("whole", False, None, 0)
-
-
-@pytest.mark.parametrize(
-    ("reason", "step_reason", "code"),
-    [("cancelled", "cancelled", 130), ("terminated", "cancelled", 143), ("limit", "limit", 6)],
-)
-def test_every_reason_has_its_exit_code(reason: StopKind, step_reason: str, code: int) -> None:
-    run, events = play_and_stop(setting("A | - | one", {"ann": Counting(seconds=60)}), 5.0, reason)
-    assert [event.reason for event in of(events, ev.StepStopped)] == [step_reason]
-    assert (run.trace.state, run.trace.exit_code) == ("failed", code)
-    assert of(events, ev.StepStopped)[0].usage.tokens_in > 0
-
-
-def test_a_model_that_takes_its_time_to_close_is_waited_for() -> None:
-    closed: list[float] = []
-
-    class Slow(Counting):
-        async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-            try:
-                async for chunk in super().stream(request):
-                    yield chunk
-            finally:
-                await asyncio.sleep(0.5)
-                closed.append(asyncio.get_running_loop().time())
-
-    run, _ = play_and_stop(setting("A | - | one", {"ann": Slow(seconds=60)}), 5.0, "cancelled")
-    assert closed == [5.5]
-    assert run.trace.at == 5.5
 
 
 pieces = st.one_of(

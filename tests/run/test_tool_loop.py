@@ -120,13 +120,6 @@ def test_the_pieces_of_a_call_are_joined() -> None:
     assert box.calls == [("look", {"q": "x"}), ("look", {})]
 
 
-def test_what_the_adapter_needs_back_goes_back() -> None:
-    signed = Chunk(usage=Usage(calls=1), finish="tool", provider_data={"signature": "xyz"})
-    model = ScriptedModel([[*asks(("look", {}))[:-1], signed], ["done"]])
-    play(with_tools(model, Box()))
-    assert model.requests[1].messages[-2].provider_data == {"signature": "xyz"}
-
-
 def test_usage_of_all_turns_is_summed_and_reserved_turn_by_turn() -> None:
     price = Price(input=Decimal(1), output=Decimal(1))
     last: list[Any] = ["done", Chunk(usage=Usage(tokens_in=30, tokens_out=2, calls=1), finish="stop")]
@@ -136,13 +129,6 @@ def test_usage_of_all_turns_is_summed_and_reserved_turn_by_turn() -> None:
     assert (finished.usage.tokens_in, finished.usage.tokens_out, finished.usage.calls) == (40, 7, 2)
     assert finished.usage.cost == Decimal("0.000047")
     assert run.state.resources.ledger.spent.calls == 2 + 1  # and planning
-
-
-def test_a_limit_between_two_turns_keeps_what_was_spent() -> None:
-    model = ScriptedModel([asks(("look", {})), ["done"]])
-    run, events = play(with_tools(model, Box(), limits=Limits(calls=1)))
-    [stopped] = of(events, ev.StepStopped)
-    assert (stopped.reason, stopped.usage.calls, run.trace.exit_code) == ("limit", 1, 6)
 
 
 @pytest.mark.parametrize(
@@ -315,14 +301,6 @@ def test_text_from_a_local_file_does_not_reach_remote_tools_either() -> None:
     assert not models["bob"].requests[-1].tools
 
 
-def test_without_tools_no_box_is_opened() -> None:
-    def opened() -> Box:
-        raise AssertionError("opened")
-
-    run, _ = play(setting(PLAN, {"ann": says("done")}, tools=RunTools(open=opened)))
-    assert run.trace.answer == "done"
-
-
 def test_a_nested_run_shares_the_tools_of_the_run_around_it() -> None:
     box = Box()
     model = ScriptedModel(reply=lambda request: asks(("look", {})) if len(request.messages) < 2 else ["done"])
@@ -350,9 +328,3 @@ def test_the_user_is_told_before_a_change_may_be_repeated() -> None:
     stopped, _ = play_and_stop(conductor, 0.5, "cancelled")
     _, events = play(with_tools(says("done"), box), resume=stopped.trace)
     assert said in notices(events)
-
-
-def test_reading_again_needs_no_warning() -> None:
-    model = ScriptedModel([asks(("look", {})), [ModelError("overloaded", "busy")], ["done"]])
-    _, events = play(with_tools(model, Box()))
-    assert not any("starts again" in text for text in notices(events))

@@ -336,18 +336,6 @@ def test_a_fault_says_where_it_is(text: str, line: str) -> None:
     assert fault(text).line == line
 
 
-@given(terms_for_tests(single=True, reasoning=False))
-def test_a_label_reads_back(context: PlanFormatContext) -> None:
-    access = (0,) if context.rules.given else ()
-    for worker in context.rules.workers:
-        drawn = Plan(steps=(Step(worker=worker, subtask="Answer the question.", access=access),))
-        assert plan(NATIVE.render(drawn, context), context) == drawn
-
-
-def test_a_line_break_in_a_subtask_becomes_a_space() -> None:
-    assert NATIVE.render(Plan(steps=(Step(worker="ann", subtask="one\n  two"),)), TERMS) == "A | - | one two"
-
-
 @pytest.mark.parametrize(
     "order",
     [
@@ -370,10 +358,6 @@ def test_a_line_of_one_sign_is_read_at_once(cells: str, sign: str) -> None:
 
 def test_a_subtask_may_go_on_over_lines() -> None:
     assert steps("A | - | one:\n- a\n- b\n---\n\nB | 1 | two") == [("ann", (), "one:\n- a\n- b"), ("bob", (1,), "two")]
-
-
-def test_code_marks_inside_a_subtask_stay() -> None:
-    assert steps("A | - | Run `ls` and `pwd`") == [("ann", (), "Run `ls` and `pwd`")]
 
 
 def test_a_table_in_a_subtask_is_not_a_step() -> None:
@@ -403,12 +387,6 @@ def test_with_a_grammar_nothing_is_tolerated() -> None:
 @pytest.mark.parametrize("word", ["accept", "Accept.", "**accept**", " ACCEPT! ", "`accept`", "- accept"])
 def test_accept_is_a_line_of_its_own(word: str) -> None:
     assert plan(f"It is right.\n{word}\nA | - | one", GIVEN) == KeepAnswer(reasoning="It is right.")
-
-
-def test_accept_inside_a_sentence_is_ignored() -> None:
-    assert fault("I accept this.", GIVEN).message == "there is no plan in the text"
-    assert steps("A | - | one\naccept", GIVEN) == [("ann", (), "one\naccept")]
-    assert fault("accept", replace(GIVEN, first=2)).message == "there is no plan in the text"
 
 
 def test_reasoning_ends_with_its_line() -> None:
@@ -461,13 +439,6 @@ def test_a_skill_may_stand_before_a_label() -> None:
     assert "subtask | access | skill and worker" in NATIVE.instructions(context)
 
 
-def test_names_with_marks_of_their_own_are_found() -> None:
-    context = PlanFormatContext(rules=PlanRules(workers=("gpt (fast)", "o1.")), labels={"A": "gpt (fast)", "B": "o1."})
-    assert tuple(parse_worker(cell, context) for cell in ("GPT (fast)", "o1.", "C", "")) == (
-        "gpt (fast)", "o1.", None, None,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("cell", "wanted"),
     [
@@ -485,12 +456,6 @@ def test_access_lists_are_read_in_any_punctuation(cell: str, wanted: tuple[int, 
 def test_an_unreadable_access_list_is_an_error(cell: str) -> None:
     with pytest.raises(PlanError, match="step 4 has no readable access list"):
         parse_access(cell, 4, GIVEN)
-
-
-def test_a_label_is_found_by_its_worker() -> None:
-    assert TERMS.label("bob") == "B"
-    with pytest.raises(KeyError):
-        TERMS.label("eve")
 
 
 def test_blank_is_what_python_strips() -> None:
@@ -598,42 +563,10 @@ def test_only_the_json_format_has_a_schema() -> None:
     assert JSON.schema(replace(TERMS, single=True)) is None
 
 
-def test_llama_cpp_makes_a_grammar_of_the_schema_that_keeps_to_it() -> None:
-    gbnf = pytest.importorskip("llama_cpp.llama_grammar")
-    chance = random.Random(5)
-    for context in (TERMS, GIVEN, replace(GIVEN, reasoning=True), replace(TERMS, rules=replace(TERMS.rules, steps=1))):
-        schema = JSON.schema(context)
-        grammar = Grammar(gbnf.json_schema_to_gbnf(json.dumps(schema)))
-        for _ in range(20):
-            jsonschema.validate(json.loads(grammar.draw(chance), strict=False), schema)
-
-
-@pytest.mark.parametrize("subtask", ["a\tb", "a\r\nb", "a\bb\fc", "a\x00b", r"\theta \\frac \r", '"a".".'])
-def test_special_characters_read_back(subtask: str) -> None:
-    drawn = Plan(steps=(Step(worker=NUMBERED.rules.workers[0], subtask=subtask),))
-    assert published(PUBLISHED.render(drawn, NUMBERED), NUMBERED) == drawn
-
-
 @pytest.mark.timeout(60)  # work that grows with the square takes longer
 @pytest.mark.parametrize("subtask", ['".{}x', "{}x"])
 def test_many_spaces_are_read_at_once(subtask: str) -> None:
     published(lists("[0]", f'["Add{subtask.format(" " * 200_000)}"]', "[[]]"))
-
-
-damage = st.lists(
-    st.tuples(st.integers(0, 200), st.sampled_from(['"', "'", ".", "]", "[", ",", "`", "”", "\\", "\n", ""])),
-    max_size=3,
-)
-
-
-@given(damage)
-def test_a_damaged_plan_in_any_pieces_gives_the_same(changes: list[tuple[int, str]]) -> None:
-    text = lists("[0, 1, 2]", '["Say "hi", then go.", \'It is\', "Use [x], y"]', '[[], "all", [0, 1]]')
-    for place, sign in changes:
-        text = text[:place] + sign + text[place + (sign != "") :] if sign else text[:place] + text[place + 1 :]
-    whole, error, _ = read("published", [text], NUMBERED)
-    by_sign = read("published", list(text), NUMBERED)
-    assert (by_sign[0], type(by_sign[1])) == (whole, type(error))
 
 
 @pytest.mark.parametrize(
@@ -656,37 +589,6 @@ def test_strings_are_read_as_they_were_meant(first: str, wanted: str) -> None:
         assert "differ in length" in fault(text, NUMBERED, "published").message
     else:
         assert [step.subtask for step in published(text).steps] == [wanted, "Then stop."]
-
-
-def test_positions_count_from_0_and_name_earlier_steps() -> None:
-    text = lists("[0, 1, 2, 0]", '["a", "b", "c", "d"]', "[[], [], [1], [0, 2]]")
-    found = published(text)
-    assert [step.access for step in found.steps] == [(), (), (2,), (1, 3)]
-
-
-def test_all_opens_what_was_given_too() -> None:
-    found = published(LISTS, NUMBERED_GIVEN)
-    assert [step.access for step in found.steps] == [(), (0, 1)]
-    found = published(lists("[0]", '["a"]', '[["all"]]'), NUMBERED_GIVEN)
-    assert found.steps[0].access == (0,)
-    assert published(lists("[0]", '["a"]', '[["all"]]')) == Plan(steps=(Step(worker="ann", subtask="a"),))
-
-
-def test_three_empty_lists_accept_only_where_there_is_something_to_accept() -> None:
-    assert plan_in("published", lists("[]", "[ ]", "[]"), NUMBERED_GIVEN) == KeepAnswer()
-    assert "differ in length" in fault(lists("[none]", "[]", "[]"), NUMBERED_GIVEN, "published").message
-    assert (
-        fault("model_id = []\nsubtasks = []", NUMBERED_GIVEN, "published").message
-        == "the text does not end with three whole lists"
-    )
-    assert fault(lists("[]", "[]", "[]"), replace(NUMBERED_GIVEN, first=2), "published").message == (
-        "accept needs an existing answer, and a plan has begun"
-    )
-
-
-def test_text_before_a_plan_is_reasoning() -> None:
-    assert plan("First things first.\nA | - | one").reasoning == "First things first."
-    assert published(f"First `think`.\nThen act.\n{LISTS}").reasoning == "First think.\nThen act."
 
 
 def test_the_form_is_explained_to_the_conductor() -> None:

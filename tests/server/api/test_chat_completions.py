@@ -11,7 +11,7 @@ import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from conductor_cli.core.chat import Message, Request, Tool, ToolCall
-from conductor_cli.core.prompt_text import fence
+from conductor_cli.core.question import fence
 from conductor_cli.models.chat_body import chat_fields, with_texts
 from conductor_cli.server.api.bodies import require_schema
 from conductor_cli.server.api.chat_completions import ChatCompletionsApi

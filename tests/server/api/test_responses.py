@@ -11,7 +11,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from conductor_cli.core.chat import Message, Tool, ToolCall
-from conductor_cli.core.prompt_text import fence
+from conductor_cli.core.question import fence
 from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer
 from conductor_cli.server.api.responses import ResponsesApi
 from tests.server.api.samples import CALLS, PLANNED, RUN, Sdk, data_url, events, outcome, png, refusal, written
