@@ -68,6 +68,15 @@ def read_plan(text: str, task: Task, profile: Profile) -> Plan | None:
     return Plan(steps=tuple(each.step for each in parsed if isinstance(each, ParsedStep)))
 
 
+def write_plan(plan: Plan, task: Task) -> str:
+    """The text of a plan of the true steps. A worker has the label for the subject of its step."""
+    context, lines = format_context(task, PROFILE), list[str]()
+    for step, true in zip(plan.steps, task.case.steps, strict=True):
+        access = " ".join(map(str, step.access)) or "-"
+        lines.append(context.bar.join((step.subtask, access, label_of(context, step.worker, true.skill))))
+    return "\n".join(lines)
+
+
 # Words and weights
 
 
@@ -148,12 +157,8 @@ class SmallPlanner:
         return self.encode(render(Question(text=task.case.question), task.pool, format_context(task, PROFILE)))
 
     def written(self, plan: Plan, task: Task) -> list[int]:
-        """The tokens of a plan of the true steps, with the end. A worker has the label for the subject of its step."""
-        context, lines = format_context(task, PROFILE), list[str]()
-        for step, true in zip(plan.steps, task.case.steps, strict=True):
-            access = " ".join(map(str, step.access)) or "-"
-            lines.append(context.bar.join((step.subtask, access, label_of(context, step.worker, true.skill))))
-        return [*self.encode("\n".join(lines)), self.end]
+        """The tokens of a plan of the true steps, with the end."""
+        return [*self.encode(write_plan(plan, task)), self.end]
 
     def read(self, tokens: Sequence[int], task: Task) -> Plan | None:
         """The plan of some tokens; None if they are none, or without an end."""
