@@ -277,7 +277,7 @@ def usage(read: int = 11, written: int = 7, **more: Any) -> dict[str, Any]:
 
 @dataclass
 class Speaker:
-    """Speaks one of OpenAI's two streaming protocols, Anthropic's or Google's, whichever the path asks for."""
+    """Speaks one of OpenAI's two streaming protocols or Anthropic's, whichever the path asks for."""
 
     seen: SeenStep
     wire: Wire
@@ -298,10 +298,6 @@ class Speaker:
     def _responses(self) -> bool:
         return self.seen.path.endswith("/responses")
 
-    @property
-    def _gemini(self) -> bool:
-        return "streamGenerateContent" in self.seen.path
-
     async def begin(self) -> None:
         await self.wire.head()
         if self._anthropic:
@@ -315,8 +311,6 @@ class Speaker:
         if self._anthropic:
             await self._in_block("text", text="")
             await self._delta("text_delta", text=text)
-        elif self._gemini:
-            await self._part(text=text)
         elif self._responses:
             await self._in_item("message", role="assistant", content=[])
             self.items[-1]["content"] = [{"type": "output_text", "text": self._said() + text, "annotations": []}]
@@ -325,13 +319,11 @@ class Speaker:
             await self.wire.frames(delta(text))
 
     async def think(self, text: str, signature: str = "") -> None:
-        """Thinking, which Anthropic signs. Google's signature belongs to the call that follows, see `call`."""
+        """Thinking, which Anthropic signs."""
         if self._anthropic:
             await self._in_block("thinking", thinking="", signature="")
             await self._delta("thinking_delta", thinking=text)
             await self._delta("signature_delta", signature=signature)
-        elif self._gemini:
-            await self._part(text=text, thought=True)
         elif self._responses:
             await self._in_item("reasoning", summary=[], encrypted_content=signature)
             self.items[-1]["summary"].append({"type": "summary_text", "text": text})
@@ -342,19 +334,14 @@ class Speaker:
         else:
             await self.wire.frames(delta(reasoning_content=text))
 
-    async def call(self, name: str, *pieces: str, id: str = "", signature: str = "") -> None:  # noqa: A002
-        """One tool call, its arguments in these pieces of JSON text; Google's come whole."""
+    async def call(self, name: str, *pieces: str, id: str = "") -> None:  # noqa: A002
+        """One tool call, its arguments in these pieces of JSON text."""
         id = id or f"call_{self.calls}"  # noqa: A001
         number, self.calls = self.calls, self.calls + 1
         if self._anthropic:
             await self._in_block("tool_use", again=True, id=id, name=name, input={})
             for piece in pieces:
                 await self._delta("input_json_delta", partial_json=piece)
-        elif self._gemini:
-            signed = {"thoughtSignature": signature} if signature else {}
-            await self._part(
-                functionCall={"id": id, "name": name, "args": json.loads("".join(pieces) or "{}")}, **signed
-            )
         elif self._responses:
             await self._in_item("function_call", again=True, call_id=id, name=name, arguments="")
             self.items[-1]["arguments"] = "".join(pieces)
@@ -372,10 +359,6 @@ class Speaker:
             last = {"stop_reason": "tool_use" if self.calls else "end_turn", "stop_sequence": None}
             await self._event("message_delta", delta=last, usage={"output_tokens": 7})
             await self._event("message_stop")
-        elif self._gemini:
-            counts = {"promptTokenCount": 11, "candidatesTokenCount": 7, "totalTokenCount": 18}
-            candidate = {"content": {"parts": [{"text": ""}]}, "finishReason": "STOP"}
-            await self.wire.frames({"candidates": [candidate], "usageMetadata": counts})
         elif self._responses:
             await self._in_item("")
             counts = {"input_tokens": 11, "output_tokens": 7, "total_tokens": 18}
@@ -384,9 +367,6 @@ class Speaker:
             await self._event("response.completed", response=response | {"usage": counts | details})
         else:
             await self.wire.frames(delta(finish="tool_calls" if self.calls else "stop"), usage(), "[DONE]")
-
-    async def _part(self, **part: Any) -> None:
-        await self.wire.frames({"candidates": [{"content": {"role": "model", "parts": [part]}}]})
 
     def _said(self) -> str:
         return "".join(part["text"] for part in self.items[-1]["content"])

@@ -400,9 +400,8 @@ def _replies(api: str) -> list[bytes]:
             {"type": "message_stop"},
         ]],
         "gemini": [[
-            {"candidates": [{"content": {"parts": [{"text": "Paris", "thought": True, "thoughtSignature": "s"}]}}]},
-            {"candidates": [{"content": {"parts": [{"functionCall": {"name": "f", "args": {"a": 1}}}]}}]},
-            {"candidates": [{"finishReason": "STOP"}], "usageMetadata": {"promptTokenCount": 11}},
+            {"choices": [{"delta": {"content": "Paris"}}]},
+            {"choices": [{"delta": {}, "finish_reason": "content_filter: SAFETY"}]},
         ]],
     }  # fmt: skip
     return [_stream(*each) for each in frames[api]] + [_stream({"error": {"message": "no", "code": 429}})]

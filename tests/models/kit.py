@@ -36,7 +36,7 @@ TALK = (
 )
 APIS: dict[str, tuple[str, dict[str, str]]] = {
     "chat completions": ("openai-compatible", {}), "responses": ("openai-compatible", {"api": "responses"}),
-    "anthropic": ("anthropic", {}), "gemini": ("gemini", {}),
+    "anthropic": ("anthropic", {}),
 }  # fmt: skip
 """Kind and options of a worker that is asked by each API."""
 

@@ -37,7 +37,6 @@ def worker(kind: str, model: str, path: str, **more: str) -> Callable[[str], Mod
 
 REMOTE: dict[str, Callable[[str], Model]] = {
     "anthropic": worker("anthropic", "claude-haiku-4-5", ""),
-    "gemini": worker("gemini", "gemini-3.8-flash", "/v1beta"),
     "openai-compatible": worker("openai-compatible", "m", "/v1"),
     "litellm-openai": worker("litellm", "openai/gpt-5", "/v1"),
     "litellm-anthropic": worker("litellm", "anthropic/claude-haiku-4-5", ""),

@@ -23,7 +23,6 @@ ADAPTERS: dict[str, Callable[[str], Model]] = {
     "chat completions": REMOTE["openai-compatible"],
     "Responses": worker("openai-compatible", "m", "/v1", api="responses"),
     "Anthropic": REMOTE["anthropic"],
-    "Gemini": REMOTE["gemini"],
     "litellm, to OpenAI": REMOTE["litellm-openai"],
     "litellm, to Anthropic": REMOTE["litellm-anthropic"],
 }
@@ -60,7 +59,7 @@ async def calling(seen: SeenStep, wire: Wire) -> None:
     await speaker.begin()
     await speaker.think("I need the weather.", signature="c2ln")
     await speaker.say("Let me look.")
-    await speaker.call("weather", '{"city"', ": ", '"Oslo"}', id="call_a1", signature="c2ln")
+    await speaker.call("weather", '{"city"', ": ", '"Oslo"}', id="call_a1")
     await speaker.call("clock", id="call_b2")
     await speaker.end()
 
@@ -112,10 +111,10 @@ def test_results_go_back_to_their_calls(name: str) -> None:
     assert in_order(body, "Is it warm?", "Let me look.", "Oslo", "3 degrees", "no clock here")
     for call in calls(chunks):
         assert body.count(f'"{call.id}"') == 2
-    assert any(words in body for words in ("Error: no clock here", '"is_error": true', '{"error": "no clock here"}'))
+    assert any(words in body for words in ("Error: no clock here", '"is_error": true'))
 
 
-@pytest.mark.parametrize("name", ["Responses", "Anthropic", "Gemini", "litellm, to Anthropic"])
+@pytest.mark.parametrize("name", ["Responses", "Anthropic", "litellm, to Anthropic"])
 def test_signed_thinking_goes_back(name: str) -> None:
     """What the provider signed is sent back with the turn that it belongs to."""
     chunks, _ = ask(name, calling, asked(tools=(WEATHER, CLOCK)))

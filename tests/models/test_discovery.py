@@ -242,8 +242,7 @@ def test_a_server_that_says_nothing_is_unreachable_in_time() -> None:
             [("a", 1000, (1, 2)), ("b", 4096, None), ("e", None, None)],
         ),
         (
-            "gemini", "/v1/models?pageSize=1000",
-            {"models": [{"name": "models/gemini-x", "inputTokenLimit": 5}]}, [("gemini-x", 5, None)],
+            "gemini", "/v1/openai/models", {"data": [{"id": "models/gemini-x"}]}, [("gemini-x", None, None)],
         ),
         ("anthropic", "/v1/v1/models?limit=1000", {"data": [{"id": "m"}]}, [("m", None, None)]),
         ("openai-compatible", "/v1/models", {"object": "list"}, []),

@@ -1,4 +1,4 @@
-"""Any server with one of OpenAI's two APIs, Anthropic's or Google's: OpenAI, Mistral, OpenRouter, Ollama, vLLM.
+"""Any server with one of OpenAI's two APIs or Anthropic's: OpenAI, Mistral, OpenRouter, Ollama, vLLM.
 
 Requests are built and replies are read in the form of chat completions; a `ChatApi` translates both for other APIs.
 A server that answers with one JSON body instead of a stream is understood as well. A parameter that a server refuses is

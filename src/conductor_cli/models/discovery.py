@@ -111,6 +111,7 @@ KeyState = Literal["good", "wrong", "unreachable", "failed", "unreadable"]
 
 PATHS: Final[Mapping[str, str]] = {
     "anthropic": "/v1/models",
+    "gemini": "/openai/models",
     "openrouter": "/key",  # its list of models needs no key
 }
 """The path to ask, after the providers' references (November 2026); `/models` for all others."""
@@ -156,11 +157,11 @@ def key_state_of(error: ModelError) -> KeyState:
     return "unreachable" if error.reason in ("connect", "timeout", "overloaded", "broken") else "failed"
 
 
-LISTS: Final[Mapping[str, str]] = {"anthropic": "/v1/models?limit=1000", "gemini": "/models?pageSize=1000"}
+LISTS: Final[Mapping[str, str]] = {"anthropic": "/v1/models?limit=1000", "gemini": "/openai/models"}
 """The path at which all models of a provider are listed on one page; `/models` for all others."""
 
-_CONTEXTS: Final = ("context_length", "context_window", "max_context_length", "max_model_len", "inputTokenLimit")
-"""What servers call the tokens that a model reads: OpenRouter, Groq, Mistral, vLLM, Gemini."""
+_CONTEXTS: Final = ("context_length", "context_window", "max_context_length", "max_model_len")
+"""What servers call the tokens that a model reads: OpenRouter, Groq, Mistral, vLLM."""
 
 _NO_CHAT: Final = re.compile(r"whisper|tts|transcri|moderation|dall-e|image|imagen|veo|sora|realtime|audio|rerank|aqa")
 """Words in the names of models that answer no questions."""

@@ -30,7 +30,7 @@ CARDS_FILE: Final = Path(__file__).with_name("cards.toml")
 _THINKING_OPTIONS: Final = {"reasoning_effort", "thinking_budget"}
 """How hard a model thinks: a card that was measured with one setting says nothing about another."""
 
-Budget = Literal["", "thinking", "openrouter"]
+Budget = Literal["", "thinking", "google", "openrouter"]
 """The ways in which APIs are told how many tokens a model may think; empty if there is none."""
 
 

@@ -7,13 +7,11 @@ goes, which header carries the key, and translates a body on its way out and the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
-from conductor_cli.core.errors import ModelError
 from conductor_cli.models.api_errors import largest_output
 from conductor_cli.models.base import ALL_FEATURES, Features
-from conductor_cli.models.chat_body import Base64File, files_in, plain_messages
+from conductor_cli.models.chat_body import plain_messages
 from conductor_cli.models.tool_schemas import wants_short_ids, with_short_ids
 
 Frame = Mapping[str, Any]
@@ -71,18 +69,3 @@ class ChatApi:
     def output_limit(self, message: str) -> int | None:
         """Return the most tokens of output, if `message` refuses a request for asking for more than a model allows."""
         return largest_output(message)
-
-
-def file_of(part: Mapping[str, Any]) -> Base64File | None:
-    """Return the file of a content part, without the beginning of a data URL; None for a text."""
-    inner = part.get("image_url") or part.get("file") or {}
-    found = inner.get("url") or inner.get("file_data")
-    return replace(found, prefix="") if isinstance(found, Base64File) else None
-
-
-def check_size(messages: object, api: str, most: int) -> None:
-    """Refuse, before anything is sent, files that in base64 alone are longer than the `most` bytes of a request."""
-    size = sum(file.length for file in files_in(messages))
-    if size > most:
-        message = f"the attached files need {size / 1e6:.0f} MB in base64; {api} takes {most / 1e6:.0f} MB at most"
-        raise ModelError("refused", message, hint="attach fewer or smaller files")
