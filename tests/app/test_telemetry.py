@@ -14,7 +14,6 @@ import conductor_cli
 from conductor_cli.app import telemetry
 from conductor_cli.app.telemetry import exporter_names, watch_run
 from conductor_cli.core import events as ev
-from conductor_cli.core.trace import fold
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from tests.cli.stage import TWO, Stage, says
 from tests.servers import SeenStep, Wire, loopback
@@ -31,7 +30,6 @@ def _forget(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.delenv(name)
     yield
     telemetry._provider_for.cache_clear()
-    telemetry._telemetry.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -50,10 +48,6 @@ def _forget(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_only_a_named_exporter_switches_it_on(environ: dict[str, str], traces: tuple[str, ...]) -> None:
     """Telemetry is off unless the standard variables name an exporter or its address."""
     assert exporter_names(environ) == traces
-
-
-def test_nothing_is_watched_without_a_variable() -> None:
-    """By default a run has no reader for telemetry."""
     assert watch_run() is None
 
 
@@ -80,12 +74,11 @@ def events(path: Path) -> list[ev.Event]:
 
 
 def sent(path: Path, *, texts: bool = False) -> list[Any]:
-    """The spans of a stored trace. Whatever has begun has ended."""
+    """The spans of a stored trace."""
     provider, spans = sdk()
-    run = telemetry.Telemetry(provider, texts=texts).watch()
-    for event, trace in fold(events(path)):
-        run.read(event, trace)
-    assert not run._spans
+    run = telemetry.RunTelemetry(provider.get_tracer("conductor"), texts=texts)
+    for event in events(path):
+        run.read(event)
     return list(spans.get_finished_spans())
 
 
@@ -196,6 +189,6 @@ def test_a_collector_is_sent_spans_and_texts_where_they_are_asked_for(
 
 def test_a_fault_of_telemetry_does_not_stop_a_run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     in_memory(monkeypatch)
-    monkeypatch.setattr(telemetry.RunTelemetry, "_at", lambda self, seconds: 1 / 0)
+    monkeypatch.setattr(telemetry.RunTelemetry, "_plans", lambda *_: 1 / 0)
     with conductor_cli.open() as conductor:
         assert conductor.ask("How many?").answer == "alpha answers"

@@ -123,7 +123,7 @@ def begin_run(job: Job, conductor: Conductor) -> Run:
 async def perform(run: Run, job: Job) -> AsyncGenerator[tuple[Event, Trace], None]:
     """Yield each event of a job's run with the trace after it, once it is stored, and notices of what could not be.
 
-    Where telemetry is configured, it reads each event too. Raises `ConfigError` before anything is called where a
+    Where telemetry is configured, it is told each event too. Raises `ConfigError` before anything is called where a
     trace is required and cannot be stored, and `TraceIncomplete` at the end where it could not be stored whole.
     """
     recorder, telemetry = RunRecorder(run, job), None if run.state.goes_on else watch_run()
@@ -133,7 +133,7 @@ async def perform(run: Run, job: Job) -> AsyncGenerator[tuple[Event, Trace], Non
                 notice = await recorder.store_event(event)
                 recorder.flush_in_time()
                 if telemetry is not None:
-                    telemetry.read(event, trace)
+                    telemetry.read(event)
                 if notice is None:
                     yield event, trace
                 elif isinstance(event, ENDS):  # no event follows the end
@@ -269,13 +269,6 @@ class RunRecorder:
             await asyncio.to_thread(self._writer.close)  # a large trace takes long to compress
 
 
-DecidePlan = Callable[[Run], Decision | None]
-"""Returns what becomes of a plan that a run holds; None drops it. It may block: it has the view's thread."""
-
-DecideTool = Callable[[ToolOffered], ToolVerdict]
-"""Returns what the user says of a call of a tool that may change something. It may block likewise."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
     """A run that has ended. `errors` say what could not be written: standard output, or the trace."""
@@ -300,16 +293,17 @@ async def run_to_end(
     run: Run,
     job: Job,
     view: RunView,
-    decide_plan: DecidePlan | None = None,
-    decide_tool: DecideTool | None = None,
+    decide_plan: Callable[[Run], Decision | None] | None = None,
+    decide_tool: Callable[[ToolOffered], ToolVerdict] | None = None,
     *,
     on_end: Callable[[], None] = lambda: None,
     on_output_lost: Callable[[], None] = lambda: None,
 ) -> RunResult:
     """Read the run of a job to its end. An event is stored before the view sees it.
 
-    When the view has shown a plan that the run holds, `decide_plan` is asked; of calls of tools, `decide_tool`. Once
-    `on_end` is called, nobody waits for what they say. `on_output_lost` is called on the view's thread when standard
+    When the view has shown a plan that the run holds, `decide_plan` says what becomes of it, and None drops it; of
+    calls of tools that may change something, `decide_tool`. They may block: they have the view's thread. Once `on_end`
+    is called, nobody waits for what they say. `on_output_lost` is called on the view's thread when standard
     output cannot be written. Raises `ConfigError` where a trace is required and cannot be begun, and whatever the view
     raised.
     """
@@ -340,8 +334,8 @@ class _ViewThread:
         self,
         run: Run,
         view: RunView,
-        decide_plan: DecidePlan | None,
-        decide_tool: DecideTool | None,
+        decide_plan: Callable[[Run], Decision | None] | None,
+        decide_tool: Callable[[ToolOffered], ToolVerdict] | None,
         on_output_lost: Callable[[], None],
         *,
         stores: bool,

@@ -1,4 +1,4 @@
-"""Telemetry: each run as spans of OpenTelemetry, where the environment names an exporter.
+"""Telemetry: each run as spans of OpenTelemetry when it has ended, where the environment names an exporter.
 
 Nothing of OpenTelemetry is imported before, and nothing is sent by default. `OTEL_EXPORTER_OTLP_ENDPOINT`,
 `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` or `OTEL_TRACES_EXPORTER` switch it on, as the specification of the SDK's
@@ -12,7 +12,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from importlib.metadata import entry_points
@@ -23,17 +23,14 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Finish, Message
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import Plan
-from conductor_cli.core.trace import Trace
+from conductor_cli.core.pool import Pool
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span, TracerProvider
+    from opentelemetry.trace import Span, Tracer, TracerProvider
 
 log = logging.getLogger(__name__)
-
-Key = tuple[int | str, ...]  # A span of one run
-Attributes = Mapping[str, str | int | float | bool | Sequence[str] | Sequence[int]]
 
 PROVIDERS: Final[Mapping[str, str]] = {
     "gemini": "gcp.gemini",
@@ -65,224 +62,199 @@ def exporter_names(environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(name for name in names if name not in {"", "none"})
 
 
-class Telemetry:
-    """Sends runs to the given provider."""
-
-    def __init__(self, tracing: TracerProvider, *, texts: bool = False) -> None:
-        self.tracer = tracing.get_tracer("conductor")
-        self.texts = texts
-
-    def watch(self) -> RunTelemetry:
-        """What reads the events of one run."""
-        return RunTelemetry(self)
-
-
 class RunTelemetry:
-    """Makes spans of the events of one run, in order. `above` is the span that a nested run is in.
+    """Keeps the events of one run, and sends its spans when it has ended.
 
     It raises nothing: what cannot be measured must not stop a run.
     """
 
-    def __init__(self, telemetry: Telemetry, *, above: Span | None = None, began: int = 0) -> None:
-        self._telemetry = telemetry
-        self._texts = telemetry.texts
-        self._above = above
-        self._began = began
-        """Nanoseconds since 1970."""
-        self._spans: dict[Key, Span] = {}
-        """The spans that have begun. A key begins with that of the span around it, which comes first."""
-        self._attempts: dict[int, ev.StepStarted] = {}
-        self._first: dict[int, float] = {}
-        """When each attempt that goes on wrote its first text."""
-        self._nested: dict[int, RunTelemetry] = {}
-        self._asked_at = 0.0
-        """When the planner was asked."""
+    def __init__(self, tracer: Tracer, *, texts: bool = False) -> None:
+        self._tracer = tracer
+        self._texts = texts
+        self._events: list[ev.Event] = []
+        self._written: set[tuple[int, ...]] = set()
+        """The attempts that have written some text: only their first piece is kept."""
+        self._began = 0
+        """Nanoseconds since 1970 at the beginning of the run whose spans are made."""
 
-    def read(self, event: ev.Event, trace: Trace) -> None:
-        """Send what an event says, given the trace after it."""
-        try:
-            self._read(event, trace)
-        except Exception as error:  # noqa: BLE001 - see above
-            log.warning("telemetry failed: %s", type(error).__name__)
+    def read(self, event: ev.Event) -> None:
+        """Keep an event; with the last one, send all that they say."""
+        inner, place = event, tuple[int, ...]()
+        while isinstance(inner, ev.NestedEvent):
+            place = (*place, inner.step)
+            inner = inner.event
+        if isinstance(inner, ev.StepDelta):
+            place = (*place, inner.step, inner.attempt)
+            if place in self._written:
+                return
+            self._written.add(place)
+        if not isinstance(inner, ev.PlanDelta):
+            self._events.append(event)
+        if isinstance(event, ev.RunFinished | ev.RunFailed):
+            try:
+                first = self._events[0]
+                if isinstance(first, ev.RunStarted):
+                    self._began = int(datetime.fromisoformat(first.time).timestamp() * 1e9 - first.at * 1e9)
+                self._run(self._events, None)
+            except Exception as error:  # noqa: BLE001 - see above
+                log.warning("telemetry failed: %s", type(error).__name__)
 
-    def _read(self, event: ev.Event, trace: Trace) -> None:
-        match event:
-            case ev.RunStarted():
-                self._start_run(event)
-            case ev.PlanRejected() | ev.PlanReady() | ev.PlanRevised():
-                self._plan(event, trace)
-            case ev.StepStarted():
-                self._start_attempt(event, trace)
-            case ev.StepDelta():
-                self._first.setdefault(event.step, event.at)
-            case ev.ToolCalled() | ev.ToolReturned():
-                self._tool(event)
-            case ev.StepFailed() | ev.StepStopped() | ev.StepFinished():
-                self._end_attempt(event)
-            case ev.NestedEvent():
-                if isinstance(event.event, ev.RunStarted):
-                    above, began = self._spans[event.step, "attempt"], self._at(event.at - event.event.at)
-                    self._nested[event.step] = RunTelemetry(self._telemetry, above=above, began=began)
-                nested = next((record.nested for record in trace.steps if record.number == event.step), None)
-                self._nested[event.step].read(event.event, nested or Trace())
-            case ev.RunFinished() | ev.RunFailed():
-                self._end_run(event)
-            case _:
-                pass
-
-    # The run and its plan
-
-    def _start_run(self, event: ev.RunStarted) -> None:
-        if self._above is None:
-            self._began = int(datetime.fromisoformat(event.time).timestamp() * 1e9 - event.at * 1e9)
-        attributes: dict[str, Any] = {
+    def _run(self, events: Sequence[ev.Event], above: Span | None) -> None:
+        """Send a run inside the span `above`: its plans, its steps, and the runs inside these."""
+        first, last = events[0], events[-1]
+        assert isinstance(first, ev.RunStarted)
+        about: dict[str, Any] = {
             "gen_ai.operation.name": "invoke_workflow", "gen_ai.workflow.name": "conductor",
-            "conductor.run.id": event.run, "conductor.mode": event.mode,
+            "conductor.run.id": first.run, "conductor.mode": first.mode,
         }  # fmt: skip
-        if event.question.parent:
-            attributes["conductor.run.parent"] = event.question.parent
-        if self._texts:
-            asked = Message(role="user", content=event.question.text)
-            attributes["gen_ai.input.messages"] = messages_json([asked])
-        self._start((), "invoke_workflow conductor", event.at, attributes)
-        self._start_planning(event.at)
+        if first.question.parent:
+            about["conductor.run.parent"] = first.question.parent
+        error = "run_ended"
+        if isinstance(last, ev.RunFinished | ev.RunFailed):
+            error = _reason(last.error) if last.error is not None else ""
+            about |= usage_attributes(last.usage)
+        if isinstance(last, ev.RunFinished):
+            about["conductor.partial"] = last.partial
+        sent = [Message(role="user", content=first.question.text)]
+        said = [Message(role="assistant", content=last.answer)] if isinstance(last, ev.RunFinished) else []
+        run = self._span("invoke_workflow conductor", first.at, last.at, about, above, error, sent=sent, said=said)
+        self._plans(events, first.conductor.partition(" ")[0], run)
+        access = {event.step: event.access for event in events if isinstance(event, ev.StepPlanned)}
+        for number in dict.fromkeys(event.step for event in events if isinstance(event, ev.StepStarted)):
+            own = [event for event in events if getattr(event, "step", 0) == number]
+            self._step(own, first.pool, access.get(number, ()), last.at, run)
 
-    def _start_planning(self, at: float) -> None:
-        self._asked_at = at
-        self._start(("plan",), "plan", at, {"gen_ai.operation.name": "plan"})
+    def _plans(self, events: Sequence[ev.Event], planner: str, run: Span) -> None:
+        """Send planning: it begins with the run, and again where a plan is discarded or its rest is asked for."""
+        began: float | None = events[0].at
+        calls: list[ev.PlanRejected | ev.PlanReady] = []
+        for event in events:
+            if isinstance(event, ev.PlanRejected | ev.PlanReady):
+                calls.append(event)
+            ends = isinstance(event, ev.PlanReady | ev.PlanRevised) or event is events[-1]
+            if ends and began is not None:
+                about: dict[str, Any] = {"gen_ai.operation.name": "plan"}
+                if isinstance(event, ev.PlanReady):
+                    about["conductor.plan.steps"] = len(event.plan.steps) if isinstance(event.plan, Plan) else 0
+                error = "run_ended" if event is events[-1] else ""
+                plan = self._span("plan", began, event.at, about, run, error)
+                for call in calls:
+                    error = call.reason if isinstance(call, ev.PlanRejected) else ""
+                    if call.usage.calls or error:
+                        about = {
+                            "gen_ai.operation.name": "chat", "gen_ai.request.model": planner,
+                            "gen_ai.provider.name": "conductor", **usage_attributes(call.usage),
+                        }  # fmt: skip
+                        self._span(f"chat {planner}", began, call.at, about, plan, error, sent=call.prompt, client=True)
+                        began = call.at
+                began, calls = None, []
+            if isinstance(event, ev.PlanRevised) or (isinstance(event, ev.PlanDecided) and event.verdict != "approved"):
+                began = event.at
 
-    def _plan(self, event: ev.PlanRejected | ev.PlanReady | ev.PlanRevised, trace: Trace) -> None:
-        """The planner was called; a plan is there, or the rest of it is asked for again."""
-        if isinstance(event, ev.PlanRevised):
-            self._end(("plan",), event.at)
-            self._start_planning(event.at)
-            return
-        error = event.reason if isinstance(event, ev.PlanRejected) else ""
-        if event.usage.calls or error:
-            planner = trace.conductor.partition(" ")[0]
-            attributes = {
-                "gen_ai.operation.name": "chat", "gen_ai.request.model": planner, "gen_ai.provider.name": "conductor",
-            }  # fmt: skip
-            began, self._asked_at = self._asked_at, event.at
-            sent = {"gen_ai.input.messages": messages_json(event.prompt)} if self._texts and event.prompt else {}
-            self._start(("plan", "call"), f"chat {planner}", began, attributes | sent, client=True)
-            self._end(("plan", "call"), event.at, usage_attributes(event.usage), error)
-        if isinstance(event, ev.PlanReady):
-            steps = len(event.plan.steps) if isinstance(event.plan, Plan) else 0
-            self._end(("plan",), event.at, {"conductor.plan.steps": steps})
+    def _step(self, own: Sequence[ev.Event], pool: Pool, access: Sequence[int], over: float, run: Span) -> None:
+        """Send a step by its `own` events, and its attempts; what has no end ends when the run is `over`."""
+        attempts: list[list[ev.Event]] = []
+        for event in own:
+            if isinstance(event, ev.StepStarted):
+                attempts.append([event])
+            elif attempts:
+                attempts[-1].append(event)
+        ends = [event for event in own if isinstance(event, ev.StepFailed | ev.StepStopped | ev.StepFinished)]
+        is_over = bool(ends) and not (isinstance(ends[-1], ev.StepFailed) and not ends[-1].final)
+        first = attempts[0][0]
+        assert isinstance(first, ev.StepStarted)
+        about: dict[str, Any] = {
+            "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": first.worker,
+            "conductor.step": first.step, "conductor.step.access": access,
+        }  # fmt: skip
+        ended, error = (ends[-1].at, _error_of(ends[-1])) if is_over else (over, "run_ended")
+        step = self._span(f"invoke_agent {first.worker}", first.at, ended, about, run, error)
+        for attempt in attempts:
+            self._attempt(attempt, pool, over, step)
 
-    def _end_run(self, event: ev.RunFinished | ev.RunFailed) -> None:
-        """The run ends, and with it whatever has no end of its own."""
-        error = _reason(event.error) if event.error is not None else ""
-        attributes: dict[str, Any] = usage_attributes(event.usage)
-        if isinstance(event, ev.RunFinished):
-            attributes["conductor.partial"] = event.partial
-            if self._texts:
-                attributes["gen_ai.output.messages"] = messages_json([Message(role="assistant", content=event.answer)])
-        for key in [key for key in reversed(self._spans) if key]:
-            self._end(key, event.at, error="run_ended")
-        self._end((), event.at, attributes, error)
-
-    # Steps
-
-    def _start_attempt(self, event: ev.StepStarted, trace: Trace) -> None:
-        attributes = _call_attributes(event, trace)
-        if (event.step,) not in self._spans:
-            access = next((record.step.access for record in trace.steps if record.number == event.step), ())
-            about: dict[str, Any] = {
-                "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": event.worker,
-                "conductor.step": event.step, "conductor.step.access": access,
-            }  # fmt: skip
-            self._start((event.step,), f"invoke_agent {event.worker}", event.at, about)
-        self._attempts[event.step] = event
-        self._first.pop(event.step, None)
-        sent = {"gen_ai.input.messages": messages_json(event.prompt)} if self._texts and event.prompt else {}
-        model = attributes["gen_ai.request.model"]
-        self._start((event.step, "attempt"), f"chat {model}", event.at, attributes | sent, client=True)
-
-    def _end_attempt(self, event: ev.StepFailed | ev.StepStopped | ev.StepFinished) -> None:
-        begun = self._attempts.pop(event.step, None)
-        error = _reason(event.error) if isinstance(event, ev.StepFailed) else ""
-        error = event.reason if isinstance(event, ev.StepStopped) else error
-        if begun is not None:
-            attributes: dict[str, Any] = usage_attributes(event.usage)
-            first = self._first.pop(event.step, None)
-            if first is not None:
-                attributes["gen_ai.response.time_to_first_chunk"] = first - begun.at
-            if isinstance(event, ev.StepFinished):
-                attributes["gen_ai.response.finish_reasons"] = (FINISHES.get(event.finish, event.finish),)
+    def _attempt(self, own: Sequence[ev.Event], pool: Pool, over: float, step: Span) -> None:
+        """Send an attempt by its `own` events, with its calls of tools, or the nested run that it is."""
+        first = own[0]
+        assert isinstance(first, ev.StepStarted)
+        worker = next((each for each in pool if each.name == first.worker), None)
+        kind, model = (worker.kind, worker.model_name) if worker is not None else (first.worker, "")
+        model = model or first.worker
+        about: dict[str, Any] = {
+            "gen_ai.operation.name": "chat", "gen_ai.request.model": model,
+            "gen_ai.provider.name": PROVIDERS.get(kind, kind),
+            "conductor.worker": first.worker, "conductor.attempt": first.attempt,
+        }  # fmt: skip
+        ended, error, said = over, "run_ended", list[Message]()
+        for event in own:
+            if isinstance(event, ev.StepDelta):
+                about.setdefault("gen_ai.response.time_to_first_chunk", event.at - first.at)
+            elif isinstance(event, ev.StepFailed | ev.StepStopped | ev.StepFinished):
+                ended, error = event.at, _error_of(event)
+                about |= usage_attributes(event.usage)
+                if isinstance(event, ev.StepFinished):
+                    about["gen_ai.response.finish_reasons"] = (FINISHES.get(event.finish, event.finish),)
+                    said = [Message(role="assistant", content=event.text, tool_calls=event.tool_calls)]
+                break
+        attempt = self._span(
+            f"chat {model}", first.at, ended, about, step, error, sent=first.prompt, said=said, client=True
+        )
+        results = {(each.turn, each.call_id): each for each in own if isinstance(each, ev.ToolReturned)}
+        for call in own:
+            if isinstance(call, ev.ToolCalled):
+                about = {
+                    "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": call.call.name,
+                    "gen_ai.tool.call.id": call.call.id, "gen_ai.tool.type": "extension",
+                    "conductor.tool.server": call.server,
+                }  # fmt: skip
+                result = results.get((call.turn, call.call.id))
                 if self._texts:
-                    said = Message(role="assistant", content=event.text, tool_calls=event.tool_calls)
-                    attributes["gen_ai.output.messages"] = messages_json([said])
-            for key in [key for key in self._spans if key[:2] == (event.step, "attempt") and key[2:]]:
-                self._end(key, event.at, error="attempt_ended")
-            self._end((event.step, "attempt"), event.at, attributes, error)
-        if not isinstance(event, ev.StepFailed) or event.final:
-            self._end((event.step,), event.at, error=error)
+                    about["gen_ai.tool.call.arguments"] = call.call.arguments
+                    about |= {"gen_ai.tool.call.result": result.text} if result is not None else {}
+                returned, error = (ended, "attempt_ended") if result is None else (result.at, "")
+                error = "tool_error" if result is not None and result.error else error
+                self._span(f"execute_tool {call.call.name}", call.at, returned, about, attempt, error)
+        if nested := [event for event in own if isinstance(event, ev.NestedEvent)]:
+            inside = RunTelemetry(self._tracer, texts=self._texts)
+            inside._began = self._began + int((nested[0].at - nested[0].event.at) * 1e9)
+            inside._run([event.event for event in nested], attempt)
 
-    def _tool(self, event: ev.ToolCalled | ev.ToolReturned) -> None:
-        if isinstance(event, ev.ToolReturned):
-            result = {"gen_ai.tool.call.result": event.text} if self._texts else {}
-            key = (event.step, "attempt", event.turn, event.call_id)
-            self._end(key, event.at, result, "tool_error" if event.error else "")
-            return
-        attributes = {
-            "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": event.call.name,
-            "gen_ai.tool.call.id": event.call.id, "gen_ai.tool.type": "extension",
-            "conductor.tool.server": event.server,
-        }  # fmt: skip
-        if self._texts:
-            attributes["gen_ai.tool.call.arguments"] = event.call.arguments
-        key = (event.step, "attempt", event.turn, event.call.id)
-        self._start(key, f"execute_tool {event.call.name}", event.at, attributes)
+    def _span(
+        self, name: str, start: float, end: float, attributes: Mapping[str, Any], above: Span | None, error: str,
+        *, sent: Sequence[Message] = (), said: Sequence[Message] = (), client: bool = False,
+    ) -> Span:  # fmt: skip
+        """Send a span and return it. `error` is the reason in a word, empty where it ended well.
 
-    # Spans
+        `sent` and `said` are texts, which few want; `client` says that another program was called.
+        """
+        from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
 
-    def _start(self, key: Key, name: str, at: float, attributes: Attributes, *, client: bool = False) -> None:
-        """Begin a span. `client` says that another program is called."""
-        from opentelemetry.trace import SpanKind, set_span_in_context
-
-        around = (key[:length] for length in range(len(key) - 1, -1, -1))
-        parent = next((self._spans[outer] for outer in around if outer in self._spans), self._above)
-        self._spans[key] = self._telemetry.tracer.start_span(
-            name, context=set_span_in_context(parent) if parent is not None else None,
-            kind=SpanKind.CLIENT if client else SpanKind.INTERNAL,
-            attributes=_redacted(attributes), start_time=self._at(at),
+        known = {**attributes}
+        if self._texts and sent:
+            known["gen_ai.input.messages"] = messages_json(sent)
+        if self._texts and said:
+            known["gen_ai.output.messages"] = messages_json(said)
+        known = {key: KNOWN_SECRETS.redact(text) if isinstance(text, str) else text for key, text in known.items()}
+        span = self._tracer.start_span(
+            name, context=set_span_in_context(above) if above is not None else None,
+            kind=SpanKind.CLIENT if client else SpanKind.INTERNAL, attributes=known,
+            start_time=self._began + int(start * 1e9),
         )  # fmt: skip
-
-    def _end(self, key: Key, at: float, attributes: Attributes | None = None, error: str = "") -> None:
-        """End a span if it has begun. `error` is the reason in a word, empty where it ended well."""
-        from opentelemetry.trace import StatusCode
-
-        span = self._spans.pop(key, None)
-        if span is None:
-            return
-        span.set_attributes(_redacted(attributes or {}))
         if error:
             span.set_attribute("error.type", error)
             span.set_status(StatusCode.ERROR, error)
-        span.end(self._at(at))
-
-    def _at(self, seconds: float) -> int:
-        """Nanoseconds since 1970."""
-        return self._began + int(seconds * 1e9)
+        span.end(self._began + int(end * 1e9))
+        return span
 
 
-def _redacted(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes without any key that the program has read."""
-    return {
-        name: KNOWN_SECRETS.redact(value) if isinstance(value, str) else value for name, value in attributes.items()
-    }
+def _error_of(event: ev.StepFailed | ev.StepStopped | ev.StepFinished) -> str:
+    """Return why an attempt or a step has ended badly, in a word."""
+    if isinstance(event, ev.StepFailed):
+        return _reason(event.error)
+    return event.reason if isinstance(event, ev.StepStopped) else ""
 
 
-def _call_attributes(event: ev.StepStarted, trace: Trace) -> dict[str, Any]:
-    worker = next((each for each in trace.pool if each.name == event.worker), None)
-    kind, model = (worker.kind, worker.model_name) if worker is not None else (event.worker, "")
-    return {
-        "gen_ai.operation.name": "chat", "gen_ai.request.model": model or event.worker,
-        "gen_ai.provider.name": PROVIDERS.get(kind, kind),
-        "conductor.worker": event.worker, "conductor.attempt": event.attempt,
-    }  # fmt: skip
+def _reason(failure: Failure) -> str:
+    return failure.reason or failure.kind
 
 
 def usage_attributes(usage: Usage) -> dict[str, Any]:
@@ -300,25 +272,20 @@ def usage_attributes(usage: Usage) -> dict[str, Any]:
 
 def messages_json(messages: Sequence[Message]) -> str:
     """Messages as JSON, in the form of the conventions: roles and parts. Attachments are named only."""
-    return json.dumps(
-        [{"role": each.role, "parts": list(_message_parts(each))} for each in messages], ensure_ascii=False
-    )
-
-
-def _message_parts(message: Message) -> Iterator[dict[str, str]]:
-    if message.role == "tool":
-        yield {"type": "tool_call_response", "id": message.tool_call_id, "response": message.content}
-        return
-    if message.content:
-        yield {"type": "text", "content": message.content}
-    for each in message.attachments:
-        yield {"type": "file", "name": each.name, "mime_type": each.media_type}
-    for call in message.tool_calls:
-        yield {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments}
-
-
-def _reason(failure: Failure) -> str:
-    return failure.reason or failure.kind
+    said = []
+    for each in messages:
+        parts: list[dict[str, str]] = []
+        if each.role == "tool":
+            parts = [{"type": "tool_call_response", "id": each.tool_call_id, "response": each.content}]
+        else:
+            parts += [{"type": "text", "content": each.content}] if each.content else []
+            parts += [{"type": "file", "name": file.name, "mime_type": file.media_type} for file in each.attachments]
+            parts += [
+                {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments}
+                for call in each.tool_calls
+            ]
+        said.append({"role": each.role, "parts": parts})
+    return json.dumps(said, ensure_ascii=False)
 
 
 # Where it is sent
@@ -339,13 +306,10 @@ def watch_run() -> RunTelemetry | None:
         if tracing is None:
             return None
         texts = os.environ.get(CAPTURE, "").lower() not in {"", "false", "no_content"}
-        return _telemetry(tracing, texts=texts).watch()
+        return RunTelemetry(tracing.get_tracer("conductor"), texts=texts)
     except Exception as error:  # noqa: BLE001 - an exporter of somebody else
         log.warning("telemetry cannot be set up: %s", error)
         return None
-
-
-_telemetry = cache(Telemetry)
 
 
 @cache
@@ -363,23 +327,15 @@ def _provider_for(exporters: tuple[str, ...]) -> TracerProvider | None:
     is_named = "OTEL_SERVICE_NAME" in os.environ or SERVICE_NAME in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     resource = Resource.create({} if is_named else {SERVICE_NAME: "conductor"})
     tracing = TracerProvider(resource=resource)
-    for exporter in _exporters(exporters):
-        tracing.add_span_processor(BatchSpanProcessor(exporter))
-    return tracing
-
-
-def _exporters(names: Sequence[str]) -> Iterator[Any]:
-    """The exporters of these names, as packages of OpenTelemetry offer them by entry points."""
-    for name in names:
-        protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")
-        protocol = protocol or os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL") or "http/protobuf"
-        own = {"otlp": f"otlp_proto_{protocol.partition('/')[0]}"}.get(name, name)
-        found = [*entry_points(group="opentelemetry_traces_exporter", name=own)]
+    protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
+    otlp = f"otlp_proto_{(protocol or 'http/protobuf').partition('/')[0]}"
+    has_timeout = any(name.startswith("OTEL_EXPORTER_OTLP") and "TIMEOUT" in name for name in os.environ)
+    for name in exporters:
+        # Packages of OpenTelemetry offer exporters by entry points.
+        found = [*entry_points(group="opentelemetry_traces_exporter", name=otlp if name == "otlp" else name)]
         if not found:
             log.warning("there is no exporter of traces called %s: install a package that has it", name)
             continue
-        has_timeout = any(
-            variable.startswith("OTEL_EXPORTER_OTLP") and "TIMEOUT" in variable for variable in os.environ
-        )
         options = {"timeout": EXPORT_SECONDS} if name.startswith("otlp") and not has_timeout else {}
-        yield found[0].load()(**options)
+        tracing.add_span_processor(BatchSpanProcessor(found[0].load()(**options)))
+    return tracing
