@@ -42,15 +42,16 @@ def test_a_stream_that_unpacks_to_hundreds_of_megabytes_is_not_unpacked(twice: b
     assert (found.problem, found.text) == ("memory", "")
 
 
-def test_deeply_nested_objects_are_damage() -> None:
-    """Fifty thousand dictionaries in each other are no crash."""
-    nested = b"<< /A " * 50_000 + b"1" + b" >>" * 50_000
-    assert read_pdf(pdf("x").replace(b"/Type /Catalog", b"/Type /Catalog /X " + nested)).problem == "damaged"
-
-
-def test_pages_that_contain_themselves_are_damage() -> None:
-    """A tree of pages with a loop ends."""
-    assert read_pdf(pdf("x").replace(b"/Kids [4 0 R]", b"/Kids [2 0 R]")).problem == "damaged"
+@pytest.mark.parametrize(
+    ("part", "instead"),
+    [
+        (b"/Type /Catalog", b"/Type /Catalog /X " + b"<< /A " * 50_000 + b"1" + b" >>" * 50_000),
+        (b"/Kids [4 0 R]", b"/Kids [2 0 R]"),
+    ],
+    ids=["nested deeply", "pages in a loop"],
+)
+def test_a_structure_that_never_ends_is_damage(part: bytes, instead: bytes) -> None:
+    assert read_pdf(pdf("x").replace(part, instead)).problem == "damaged"
 
 
 def test_a_document_that_takes_too_long_is_given_up() -> None:

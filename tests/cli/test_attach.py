@@ -16,8 +16,7 @@ from conductor_cli.app import attach
 from conductor_cli.app.attach import Attacher
 from conductor_cli.core.formatting import format_size
 from tests.cli.stage import ONE, TWO, Stage, explained, refuses
-from tests.media_files import gif, jpeg, pdf, png, webp
-from tests.servers import SeenStep, Wire, loopback
+from tests.media_files import pdf, png
 from tests.traces.stored import trace_bytes
 
 BLIND = "beta | - | Describe it.\nbeta | 1 | Check it and answer."
@@ -74,12 +73,6 @@ def test_a_pdf_is_sent_as_a_file_to_those_who_accept_it_and_as_text_to_others(se
     assert "file" in [part["type"] for part in sent_to(seeing, "alpha")]
     assert "First words" not in text_of(sent_to(seeing, "alpha"))
     assert "[page 1]\nFirst words\n[page 2]\nLast words" in text_of(sent_to(seeing, "beta"))
-
-
-def test_a_pdf_needs_no_worker_that_accepts_it(stage: Stage, tmp_path: Path) -> None:
-    (tmp_path / "paper.pdf").write_bytes(pdf("Only words"))
-    stage.ok("ask", "Sum it up", "-f", tmp_path / "paper.pdf")
-    assert "Only words" in text_of(sent_to(stage, "alpha"))
 
 
 def test_nobody_who_can_see_is_a_usage_error_before_anything_is_called(stage: Stage, chart: Path) -> None:
@@ -168,14 +161,6 @@ def test_an_image_comes_on_stdin(seeing: Stage) -> None:
         assert "image_url" in [part["type"] for part in sent_to(seeing, "alpha")]
 
 
-@pytest.mark.parametrize(("name", "data"), [("a.jpg", jpeg()), ("a.gif", gif()), ("a.webp", webp())])
-def test_each_image_format_is_sent_with_its_type(seeing: Stage, tmp_path: Path, name: str, data: bytes) -> None:
-    (tmp_path / name).write_bytes(data)
-    assert seeing.inside("ask", "What?", "-f", tmp_path / name).code == 0
-    urls = [part["image_url"]["url"] for part in sent_to(seeing, "alpha") if part["type"] == "image_url"]
-    assert urls == [f"data:image/{'jpeg' if name == 'a.jpg' else name[2:]};base64," + base64.b64encode(data).decode()]
-
-
 def test_a_false_suffix_is_told_and_the_file_taken_for_what_it_is(seeing: Stage, tmp_path: Path) -> None:
     (tmp_path / "chart.png").write_bytes(pdf("Words"))
     done = seeing.ok("ask", "What?", "-f", tmp_path / "chart.png")
@@ -226,7 +211,8 @@ def test_a_file_that_never_ends_is_refused(seeing: Stage, words: tuple[str, ...]
 
 
 def test_empty_directories_and_devices_are_refused_and_a_pipe_is_read(seeing: Stage, tmp_path: Path) -> None:
-    for path, what in ((tmp_path, "there are no files"), (Path("/dev/zero"), "a device")):
+    url = "https://example.org/a?b=1"
+    for path, what in ((tmp_path, "there are no files"), (Path("/dev/zero"), "a device"), (url, "reads no URL")):
         seeing.ends(2, "ask", "What?", "-f", path, told=what)
     read, write = os.pipe()
     os.write(write, png())
@@ -329,18 +315,6 @@ def test_the_estimate_counts_an_image_for_those_who_are_sent_it(seeing: Stage, t
     assert 1400 <= large - small <= 1700
 
 
-def test_a_url_is_fetched_only_where_the_user_says_so(seeing: Stage) -> None:
-    async def serve(seen: SeenStep, wire: Wire) -> None:
-        await wire.head(200, "image/png")
-        await wire.send(png())
-
-    with loopback(serve) as server:
-        seeing.ok("ask", "What?", "-f", f"{server.url}/chart.png", told=f"fetched {server.url}/chart.png (PNG image, ")
-        assert "image_url" in [part["type"] for part in sent_to(seeing, "alpha")]
-        assert seeing.inside("ask", f"What is at {server.url}/chart.png?").code == 0
-        assert len(server.requests) == 1
-
-
 def test_a_planner_that_was_trained_on_its_own_prompts_is_told_nothing_new(
     seeing: Stage, chart: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -439,18 +413,6 @@ def test_a_page_is_read_as_its_text_and_in_a_tree_as_source(stage: Stage, tmp_pa
     assert "left out: 1 scripts, 2 images" in done.err
     stage.ok("ask", "What does the script do?", "-f", tmp_path / "site")
     assert "steal()" in text_of(sent_to(stage, "alpha"))
-
-
-def test_a_page_of_the_web_is_read_as_its_text(stage: Stage) -> None:
-    pytest.importorskip("markdownify")
-
-    async def script(seen: SeenStep, wire: Wire) -> None:
-        await wire.head(200, "text/html")
-        await wire.send(PAGE)
-
-    with loopback(script) as web:
-        stage.ok("ask", "What is the fee?", "-f", f"{web.url}/terms")
-    assert "**3 months**" in text_of(sent_to(stage, "alpha"))
 
 
 def test_a_word_document_is_read_as_its_text_and_opens_no_file(stage: Stage, tmp_path: Path) -> None:

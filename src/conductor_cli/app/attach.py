@@ -1,23 +1,21 @@
 """Attaching files to a question: what they are is found from their content, and all of it is bounded.
 
 Text becomes a `File`. Of an image or a PDF the bytes are kept apart, and a PDF's text is extracted for the
-workers that cannot read the file itself.
-
-The text of a PDF, read by a child process that may neither take long nor grow large.
+workers that cannot read the file itself, by a child process that may neither take long nor grow large.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
 import select
+import shlex
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, Final, Literal
+from typing import Any, BinaryIO, Final, Literal
 
 from conductor_cli.config import Settings
 from conductor_cli.core.chat import Attachment
@@ -25,7 +23,6 @@ from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import format_count, format_size
 from conductor_cli.core.media import NAMES, PDF, SUFFIXES, describe_refused, image_size, media_type_of
 from conductor_cli.core.question import File, Question
-from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.usage import CHARS_PER_TOKEN
 from conductor_cli.models.disk import open_finite
 from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child
@@ -42,9 +39,6 @@ _REASONS: Final = {
 }
 _WORD: Final = b"word/document.xml"
 """The part of a Word document that has its text; a ZIP archive has the names of its parts in plain letters."""
-_HTML: Final = re.compile(
-    rb"(?:\xef\xbb\xbf)?\s*(?:<!--.{0,1000}?-->\s*)?<(?:!doctype html|html|head|body)\b", re.IGNORECASE | re.DOTALL
-)
 
 PdfProblem = Literal["", "damaged", "encrypted", "memory", "length", "time"]
 
@@ -64,18 +58,23 @@ class PdfText:
 
 def read_pdf(data: bytes, limits: ChildLimits = PDF_LIMITS) -> PdfText:
     """The text of a PDF. Never raises: what cannot be read is a `problem`."""
-    problem: PdfProblem = ""
-    try:
-        lines = run_child(Path(__file__).with_name("pdf_process.py"), data, limits)
-    except ChildStopped as stopped:  # by the clock, or because it needed more memory or processor time than allowed
-        lines, problem = stopped.values, "time" if stopped.why == "time" else "memory"
+    lines = _read_in_child(data, limits)
     found = {name: value for line in lines for name, value in line.items()}
     texts = [line["text"] for line in lines if "text" in line]
     text = "\n".join(f"[page {number}]\n{text}" for number, text in enumerate(texts, start=1))
     return PdfText(
         text=text if any(map(str.strip, texts)) else "", pages=found.get("pages", 0), read=len(texts),
-        problem=problem or found.get("end", ""),
+        problem=found["end"],
     )  # fmt: skip
+
+
+def _read_in_child(data: bytes, limits: ChildLimits = PDF_LIMITS) -> list[dict[str, Any]]:
+    """What the child process says of a document; the last line has the `end`."""
+    try:
+        lines = run_child(Path(__file__).with_name("document_process.py"), data, limits)
+    except ChildStopped as stopped:  # by the clock, or because it needed more memory or processor time than allowed
+        return [*stopped.values, {"end": "time" if stopped.why == "time" else "memory"}]
+    return lines if lines and "end" in lines[-1] else [*lines, {"end": "memory"}]
 
 
 TEXT_LIMIT: Final = 16 * 1024 * 1024
@@ -128,9 +127,6 @@ class Attacher:
                 data = self._read(file, path.name, before)
                 after = os.fstat(file.fileno())
         except OSError as error:
-            if path.parts[:1] in {("http:",), ("https:",)}:
-                url = f"{path.parts[0]}//{'/'.join(path.parts[1:])}"
-                raise UsageError(f"{url} is a URL, not a file", hint=f"conductor ask -f {url}") from None
             raise UsageError(f"{path} cannot be read: {error.strerror}", hint="check its name") from None
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
             raise UsageError(f"{path} changed while it was read", hint="attach it again when nobody writes it")
@@ -142,6 +138,9 @@ class Attacher:
         Of several files, hidden ones, those that a `.gitignore` names, images and what is no text are left out, and a
         line says so.
         """
+        if name.startswith(("http://", "https://")):
+            hint = f"curl -sSL -o page.html {shlex.quote(name)}; then: -f page.html"
+            raise UsageError("-f reads no URL any more", hint=hint)
         path = Path(name).expanduser()
         if not path.is_dir() and (path.exists() or not set("*?[") & set(name)):
             return [self.attach(path)]
@@ -179,17 +178,6 @@ class Attacher:
         """What a stream holds, such as stdin. Raises `UsageError`."""
         return self.take(self._read(stream, name), name)
 
-    def fetch(self, url: str) -> File:
-        """What a URL gives. No event loop may be running. Raises `UsageError`."""
-        from conductor_cli.models.fetch import fetch  # a run without a URL starts without urllib.request
-
-        limits = [int(self.settings[f"attachments.{kind}_mb"]) * _MB for kind in ("image", "pdf")]
-        found = asyncio.run(fetch(url, limit=max(TEXT_LIMIT, *limits)))
-        file = self.take(found.data, found.name, page=bool(_HTML.match(found.data)))
-        what = NAMES[file.attachment.media_type] if file.attachment else "text"
-        self.tell(f"fetched {one_line(found.url)} ({what}, {format_size(len(found.data))})")
-        return file
-
     def take(self, data: bytes, name: str, *, page: bool = False) -> File:
         """These bytes as a file of this name, or as what a web page says. Raises `UsageError`."""
         found = media_type_of(data)
@@ -225,8 +213,12 @@ class Attacher:
             raise UsageError(f"{name} is encrypted", hint="remove its password first: qpdf --decrypt IN.pdf OUT.pdf")
         if found.problem == "damaged" and not found.pages:
             raise UsageError(f"{name} is a damaged PDF document", hint="open it, save it again")
-        if remark := _remark_on(found):
-            self.tell(f"{name}: {remark}")
+        if found.problem:
+            why = _REASONS.get(found.problem, found.problem)
+            read = f"only the text of {found.read} of {format_count(found.pages, 'page')} was read: {why}"
+            self.tell(f"{name}: {read if found.read else f'its text cannot be read: {why}'}")
+        elif not found.text:
+            self.tell(f"{name}: it holds no text, as scanned documents do; only workers that accept PDFs can read it")
         attachment = Attachment(
             name=name, media_type=PDF, sha256=self.attachments.add(data), size=len(data), pages=found.pages
         )
@@ -234,12 +226,8 @@ class Attacher:
 
     def _take_document(self, data: bytes, name: str) -> File:
         """A Word document or a web page as its text, with a line on what was left out."""
-        try:
-            lines = run_child(Path(__file__).with_name("document_process.py"), data, PDF_LIMITS)
-        except ChildStopped as stopped:
-            lines = [{"end": "time" if stopped.why == "time" else "memory"}]
-        found = {key: value for line in lines for key, value in line.items()}
-        text, end = found.get("text", ""), found.get("end", "memory")
+        found = {key: value for line in _read_in_child(data) for key, value in line.items()}
+        text, end = found.get("text", ""), found["end"]
         if not text.strip():
             if end == "missing":
                 raise UsageError(f"{name} needs two libraries", hint="pip install mammoth markdownify")
@@ -376,15 +364,6 @@ def _notebook_text(text: str) -> str:
         return "\n\n".join(parts)
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         return text
-
-
-def _remark_on(found: PdfText) -> str:
-    """What the user should know about a PDF whose text was not read as a whole; else empty."""
-    if found.problem:
-        read = f"only the text of {found.read} of {format_count(found.pages, 'page')} was read"
-        why = _REASONS.get(found.problem, found.problem)
-        return f"{read}: {why}" if found.read else f"its text cannot be read: {why}"
-    return "" if found.text else "it holds no text, as scanned documents do; only workers that accept PDFs can read it"
 
 
 def check_total(question: Question) -> None:

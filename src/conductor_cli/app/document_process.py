@@ -1,13 +1,14 @@
-"""What a bounded child process does that reads a Word document or a web page as Markdown: both are untrusted.
+"""What a bounded child process does that reads a PDF, a Word document or a web page: all of them are untrusted.
 
-It gives `{"text": …, "left_out": {WHAT: HOW MANY}}`, then `{"end": REASON}`. `REASON` is empty, or `damaged`, `memory`,
+Of a PDF it gives `{"pages": N}`, then `{"text": …}` for each page in order; of the others, as Markdown, `{"text": …,
+"left_out": {WHAT: HOW MANY}}`. Then it gives `{"end": REASON}`. `REASON` is empty, or `damaged`, `encrypted`, `memory`,
 `length` or `missing` (a library is not installed).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from io import BytesIO
 from typing import Any, Final
 
@@ -23,22 +24,41 @@ LEFT_OUT: Final = {
 
 def answer(data: bytes) -> Iterator[dict[str, Any]]:
     """Give the text of one document, and why it is not all of it."""
-    reason = ""
     try:
-        text, left_out = _read(data)
-        reason = "length" if len(text) > MAX_TEXT else ""
-        yield {"text": text[:MAX_TEXT], "left_out": left_out}
+        # As `media_type_of` in core/media.py, which is not imported here.
+        is_pdf = b"%PDF-" in data[:1024] and not data.lstrip()[:1].isalpha()
+        reason = yield from _read_pages(data) if is_pdf else _read_page(data)
     except ModuleNotFoundError:
         reason = "missing"
     except MemoryError:
         reason = "memory"
-    except Exception:  # noqa: BLE001 - the libraries raise whatever a damaged document leads to
-        reason = "damaged"
+    except Exception as error:  # noqa: BLE001 - the libraries raise whatever a damaged document leads to
+        # pypdf has limits of its own, for what one stream may unpack to.
+        reason = "memory" if type(error).__name__ == "LimitReachedError" else "damaged"
     yield {"end": reason}
 
 
-def _read(data: bytes) -> tuple[str, dict[str, int]]:
-    """Return the text as Markdown, and how much of what was left out. Raises whatever the libraries do."""
+def _read_pages(data: bytes) -> Generator[dict[str, Any], None, str]:
+    """Give each page of a PDF, and return why not all of them were given. Raises whatever pypdf does."""
+    from pypdf import PdfReader
+
+    reader = PdfReader(BytesIO(data))
+    # Many documents are encrypted with an empty password, which only asks readers not to print or copy.
+    if reader.is_encrypted and not reader.decrypt(""):
+        return "encrypted"
+    yield {"pages": len(reader.pages)}
+    length = 0
+    for page in reader.pages:
+        text = page.extract_text()
+        length += len(text)
+        if length > MAX_TEXT:
+            return "length"
+        yield {"text": text}
+    return ""
+
+
+def _read_page(data: bytes) -> Generator[dict[str, Any], None, str]:
+    """Give a Word document or a web page as Markdown. Raises whatever the libraries do."""
     from bs4 import BeautifulSoup
     from markdownify import MarkdownConverter
 
@@ -57,4 +77,6 @@ def _read(data: bytes) -> tuple[str, dict[str, int]]:
             left_out[what] = left_out.get(what, 0) + 1
         element.decompose()
     text = MarkdownConverter(heading_style="ATX").convert_soup(page)
-    return re.sub(r"[ \t]*\n(?:[ \t]*\n)+", "\n\n", text).strip() + "\n", left_out
+    text = re.sub(r"[ \t]*\n(?:[ \t]*\n)+", "\n\n", text).strip() + "\n"
+    yield {"text": text[:MAX_TEXT], "left_out": left_out}
+    return "length" if len(text) > MAX_TEXT else ""

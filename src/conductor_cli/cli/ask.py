@@ -114,7 +114,7 @@ def run_command(
     session.lower_limits(limits, source)
     # What the command line names stands in place of the plan's question and files.
     words, paths = question or (), files or ()
-    attached = [file for path in paths if path != STDIN for file in session.attach(path)]
+    attached = [file for path in paths if path != STDIN for file in session.attacher.attach_all(path)]
     if STDIN in words or STDIN in paths:
         if on_stdin:
             raise UsageError("stdin cannot be the plan and a file", hint="name the plan: conductor run PLAN.json -")

@@ -30,7 +30,7 @@ def chat_command(
     if not is_interactive():
         raise UsageError("a chat needs a terminal", hint='without one: conductor ask "…", then conductor ask -c "…"')
     opened = ChatSession(context.obj, options, only=options.worker_names, system=system or "")
-    opened.files += [attached for name in file or () for attached in opened.session.attach(name)]
+    opened.files += [attached for name in file or () for attached in opened.session.attacher.attach_all(name)]
     if named := opt.run_to_continue(continued, continue_from):
         opened.continue_run(opened.session.read_ended(named))
     if name is not None:

@@ -97,7 +97,7 @@ _OPTIONS: Final[Mapping[str, tuple[str, str]]] = {
     "--color": ("", "it is a setting: conductor config set output.color always|never; NO_COLOR is obeyed, too"),
     "--adapter": ("", "it is a setting: conductor config set conductor.adapter FILE"),
     "--full": ("--lora", "it was dropped: without --lora all weights are trained"),
-    "--fetch": ("--file", "it was dropped: --file takes an address, too"),
+    "--fetch": ("--file", "it was dropped: curl -sSL -o page.html URL; then: --file page.html"),
     "--no-tools": ("--tools", "it was dropped; use instead: --tools none"),
     "--cost-weight": ("--max-cost", "it was dropped; use instead: --max-cost USD"),
     "--again": ("--parallel", "it was dropped; to measure again: another --seed"),

@@ -66,7 +66,7 @@ Files = Annotated[
     typer.Option(
         "--file",
         "-f",
-        metavar="PATH|URL...",
+        metavar="PATH...",
         help="Attach texts, images, PDFs, .docx, pages, directories; - is stdin.",
     ),
 ]

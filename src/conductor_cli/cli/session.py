@@ -23,7 +23,7 @@ from conductor_cli.app.rehearsal import is_rehearsal_run
 from conductor_cli.app.tools import keep_tools_of
 from conductor_cli.app.worker_selection import check_allowed, keep_policy_of
 from conductor_cli.cli.keypress import has_terminal
-from conductor_cli.cli.options import FILE_LIKE, FLAGS, GlobalOptions, RunOptions, is_address
+from conductor_cli.cli.options import FILE_LIKE, FLAGS, GlobalOptions, RunOptions
 from conductor_cli.cli.output import leave_stdout, print_error, print_notice, stdout_problem
 from conductor_cli.cli.progress import show_running
 from conductor_cli.cli.terminal_input import on_signal, stop_on_signals
@@ -78,13 +78,6 @@ class Session:
     def attacher(self) -> Attacher:
         """Reads the files of the command line."""
         return Attacher(self.attachments, self.settings, (lambda _: None) if self.quiet else print_notice)
-
-    def attach(self, name: str) -> list[File]:
-        """Return the file of this name, those of a directory or pattern, or what is at this address.
-
-        Raises `UsageError`.
-        """
-        return [self.attacher.fetch(name)] if is_address(name) else self.attacher.attach_all(name)
 
     def tell(self, text: str) -> None:
         """Print a notice, unless only errors are wanted."""
@@ -237,7 +230,7 @@ def build_question(
     """
     text, attacher = join_words(words), session.attacher
     piped = _read_stdin(attacher, forced=STDIN in words or STDIN in files)
-    attached = [file for path in files if path != STDIN for file in session.attach(path)]
+    attached = [file for path in files if path != STDIN for file in attacher.attach_all(path)]
     if not text and piped is not None and piped.attachment is None:
         text, piped = piped.text.strip(), None
     if piped is not None and (piped.text.strip() or piped.attachment is not None):

@@ -263,7 +263,7 @@ async def _system(chat: ChatSession, rest: str) -> None:
 async def _attach(chat: ChatSession, rest: str) -> None:
     if rest:
         # On this thread, so that a signal ends it.
-        chat.files.extend(chat.session.attach(pasted_file(rest) or rest))
+        chat.files.extend(chat.session.attacher.attach_all(pasted_file(rest) or rest))
     for file in chat.files:
         print_notice(f"{describe_file(file)} goes with each question until /detach")
     if not chat.files:

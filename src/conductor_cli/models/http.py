@@ -190,19 +190,17 @@ class HttpClient:
 
     def __init__(
         self, base_url: str, *, headers: Mapping[str, str] | None = None, secrets: Secrets | None = None,
-        ca_file: str = "", address: str = "",
+        ca_file: str = "",
     ) -> None:  # fmt: skip
-        """`address`, if given, is the one of the host to connect to, so that its name is not resolved again."""
         self.base_url = base_url.rstrip("/")
         self.name = host_of(base_url)
         self._headers = {"accept-encoding": "identity", "user-agent": "conductor-llm"} | dict(headers or {})
         self._secrets = secrets or Secrets()
         self._ca_file = ca_file
-        self._address = address
         self._client: httpx.AsyncClient | DirectClient | None = None
 
     @asynccontextmanager
-    async def open(  # noqa: PLR0913 - the parts of a request
+    async def open(
         self,
         method: str,
         path: str,
@@ -210,12 +208,11 @@ class HttpClient:
         body: Any = None,  # noqa: ANN401 - any JSON value, with files, or a `JsonBody` of it
         seconds: float | None = None,
         limit: int = MAX_BODY,
-        every: bool = False,
     ) -> AsyncIterator[HttpResponse]:
         """Open the answer to one request; leaving closes its connection unless it was read to the end.
 
         `seconds` limits all of it, from connecting to the last piece. Every
-        failure is a `ModelError`; so is a redirect or an error status, unless `every` answer is wanted.
+        failure is a `ModelError`; so is a redirect or an error status.
         """
         try:
             if self._client is None and not _tls.cache_info().currsize:
@@ -227,13 +224,11 @@ class HttpClient:
             sent = {**self._headers, **kind}
             async with asyncio.timeout_at(ends):
                 if isinstance(client, DirectClient):
-                    answer = await client.send(method, self.base_url + path, sent, content, self._address, ends)
+                    answer = await client.send(method, self.base_url + path, sent, content, ends)
                 else:
-                    answer = await _send_by_httpx(
-                        client, method, self.base_url + path, sent, content, self._address, ends
-                    )
+                    answer = await _send_by_httpx(client, method, self.base_url + path, sent, content, ends)
             try:
-                if answer.status >= 300 and not every:
+                if answer.status >= 300:
                     refusal, page = HttpResponse(self.name, answer, MAX_ERROR_BODY), bytearray()
                     with suppress(ModelError):  # the rest of a very long error page is not needed
                         while piece := await refusal.piece():
@@ -272,13 +267,9 @@ class HttpClient:
 
 async def _send_by_httpx(  # noqa: PLR0913, PLR0917 - as `DirectClient.send`
     client: httpx.AsyncClient, method: str, url: str, headers: Mapping[str, str],
-    content: bytes | AsyncIterator[bytes], address: str, ends: float | None,
+    content: bytes | AsyncIterator[bytes], ends: float | None,
 ) -> OpenAnswer:  # fmt: skip
     request = client.build_request(method, url, content=content or None, headers=headers)
-    if address:
-        # The header and the certificate stay those of the name.
-        request.extensions["sni_hostname"] = request.url.host
-        request.url = request.url.copy_with(host=address)
     response = await client.send(request, stream=True)
     pieces = response.aiter_raw()
 

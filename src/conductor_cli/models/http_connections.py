@@ -39,8 +39,7 @@ _HEADER_NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _HEADER_VALUE: Final = re.compile(rb"(?:[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?)?")
 _SAFE: Final = "/%:@!$&'()*+,;=~?[]"
 
-Origin = tuple[str, str, int, str]
-"""Scheme, host, port, and the name that its certificate must have."""
+Origin = tuple[str, str, int]  # Scheme, host, port
 
 
 class ConnectionFailure(Exception):
@@ -72,14 +71,13 @@ class DirectClient:
         self._idle: dict[Origin, deque[_Connection]] = {}
         self._all: set[_Connection] = set()
 
-    async def send(  # noqa: PLR0913, PLR0917 - the parts of a request
-        self, method: str, url: str, headers: Mapping[str, str], content: bytes | AsyncIterator[bytes], address: str,
+    async def send(
+        self, method: str, url: str, headers: Mapping[str, str], content: bytes | AsyncIterator[bytes],
         ends: float | None = None,
     ) -> OpenAnswer:  # fmt: skip
-        """Return the answer. `address`, if given, is the one of the host to connect to.
+        """Return the answer. At `ends`, by the clock of the loop, reading the body raises `TimeoutError`.
 
-        At `ends`, by the clock of the loop, reading the body raises `TimeoutError`. Raises `ConnectionFailure`, and
-        `UnicodeError` for a header that is not ASCII.
+        Raises `ConnectionFailure`, and `UnicodeError` for a header that is not ASCII.
         """
         scheme, name, port, host, target = _parts_of(url)
         lines = [b"%s %s HTTP/1.1" % (method.encode("ascii"), target)]
@@ -88,7 +86,7 @@ class DirectClient:
             if not _HEADER_NAME.fullmatch(line[0]) or not _HEADER_VALUE.fullmatch(line[1]):
                 raise ConnectionFailure("LocalProtocolError", "Illegal header")
             lines.append(b"%s: %s" % line)
-        connection = await self._connected((scheme, address or name, port, name))
+        connection = await self._connected((scheme, name, port))
         try:
             await connection.send(b"\r\n".join((*lines, b"", b"")), content)
             await connection.wait_for_head()
@@ -138,7 +136,7 @@ class DirectClient:
 
     async def _connect(self, origin: Origin) -> _Connection:
         """Connect to the first address of a host that answers; the kinds of addresses take turns. Raises `OSError`."""
-        scheme, host, port, name = origin
+        scheme, host, port = origin
         loop = asyncio.get_running_loop()
         # On a thread of Python: where no thread can be started any more, that of uvloop would end the process.
         found = await asyncio.to_thread(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
@@ -146,7 +144,7 @@ class DirectClient:
         attempts = [
             partial(
                 loop.create_connection, lambda: _Connection(origin, self._all), *each[4][:2],
-                ssl=self._tls if scheme == "https" else None, server_hostname=name if scheme == "https" else None,
+                ssl=self._tls if scheme == "https" else None, server_hostname=host if scheme == "https" else None,
             )
             for each in chain.from_iterable(zip_longest(*kinds))
             if each is not None
