@@ -66,19 +66,8 @@ def run(place: Path, suite: str, module: str, *words: str, **environment: str) -
     """Run two files of tests under the same conftest, by a parent that ignores Ctrl-C; returns exit code and output."""
     for name, text in (("conftest", CONFTEST.read_text()), ("test_suite", suite), ("test_module", module)):
         place.joinpath(f"{name}.py").write_text(text)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-rA",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:warnings",
-        "--rootdir",
-        str(place),
-        *words,
-    ]
+    options = ("-rA", "-p", "no:cacheprovider", "-p", "no:warnings", "--rootdir", str(place))
+    command = [sys.executable, "-m", "pytest", *options, *words]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("CI_")}
     done = subprocess.run(
         command, env={**inherited, **environment}, cwd=place, capture_output=True, text=True, check=False,
@@ -128,22 +117,13 @@ def test_a_connection_on_this_machine_is_let_through() -> None:
     assert asyncio.run(greet()) == b"here"
 
 
-def test_user_directories_are_the_tests_own(home: Path) -> None:
-    """The directories a program asks for are empty ones of this test."""
+def test_a_test_has_directories_and_a_keyring_of_its_own_and_no_key(home: Path) -> None:
+    """The directories that a program asks for are empty, no variable that a provider reads is left."""
+    import keyring
     import platformdirs
 
     places = platformdirs.PlatformDirs("conductor-llm")
     assert all(home in Path(p).parents for p in (places.user_config_dir, places.user_data_dir, places.user_state_dir))
-
-
-def test_the_environment_holds_no_key() -> None:
-    """No variable that a provider reads is left."""
     assert not [name for name in os.environ if name.endswith("_API_KEY") or name.startswith(("OPENAI_", "CONDUCTOR_"))]
-
-
-def test_the_keyring_is_the_null_one() -> None:
-    """Nothing a test stores reaches the keyring of the user."""
-    import keyring
-
     keyring.set_password("conductor-llm", "tests", "x")
     assert keyring.get_password("conductor-llm", "tests") is None

@@ -77,23 +77,7 @@ def test_a_heavy_library_is_imported_in_one_file_inside_a_function(library: str)
     assert all(inside for _, inside in places)
 
 
-def test_nothing_imports_a_plugin() -> None:
-    """A plugin is imported by its harness, and by nothing of this package but other plugins."""
-    others = [path for path in MODULES if path.parent != PLUGINS]
-    assert [path for path in others if "conductor_cli.plugins" in path.read_text("utf-8")] == []
-
-
 @pytest.mark.parametrize("path", sorted(CORE.rglob("*.py")), ids=lambda path: path.relative_to(CORE).as_posix())
 def test_core_imports_the_standard_library_only(path: Path) -> None:
     """A module of the core imports the core and the standard library."""
     assert {name for name, _ in imports(path)} - {*sys.stdlib_module_names, "conductor_cli"} == set()
-
-
-def test_imports_at_the_top_and_inside_functions_are_told_apart(tmp_path: Path) -> None:
-    """The reader of imports tells the top of a file from the inside of a function, and leaves types out."""
-    path = tmp_path / "a.py"
-    path.write_text(
-        "import os.path\nfrom typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import httpx\n"
-        "def f():\n    from httpx import Client\n"
-    )
-    assert imports(path) == (("os", False), ("typing", False), ("httpx", True))

@@ -213,7 +213,7 @@ def _keeps_mcp(desk: Desk, name: str) -> str:
     """B1: the tools of the client's MCP servers reach the worker."""
     if name != "codex":
         return "-"
-    server = json.dumps([str(HERE.parents[1] / "tests/tools/server.py")])
+    server = json.dumps([str(HERE.parents[1] / "tests/tools/raw_server.py")])
     more = (
         "-c",
         f"mcp_servers.echo={{command={json.dumps(sys.executable)},args={server},required=true}}",

@@ -93,16 +93,12 @@ def test_plans_are_approved_by_a_function(stage: Stage, approved: bool, answer: 
     assert bool(stage.asked("alpha")) is approved
 
 
-def test_the_policy_asks_for_approval_here_too(stage: Stage) -> None:
-    """A policy that wants plans approved is not passed by through the API."""
-    with pytest.raises(PolicyError, match="approve"):
-        conductor_cli.open(settings={"policy.approve": True})
-
-
 def test_a_wrong_setting_or_worker_is_an_exception(stage: Stage) -> None:
     """What prevents a run is raised before anything is called, and leaves no thread behind."""
     with pytest.raises(ConfigError):
         conductor_cli.open(settings={"limits.steps": 99})
+    with pytest.raises(PolicyError, match="approve"):
+        conductor_cli.open(settings={"policy.approve": True})
     before = threading.active_count()
     with pytest.raises(UsageError, match="nobody"), conductor_cli.open(workers=["nobody"]):
         pass
@@ -118,16 +114,6 @@ def test_files_system_text_and_schema_go_with_a_question(stage: Stage, tmp_path:
         assert run.answer == '{"n": 1}'
     assert run.trace.question.system == "Be brief."
     assert "the text of the note" in str([seen.json for seen in stage.asked("alpha")])
-
-
-def test_runs_go_on_at_the_same_time(stage: Stage) -> None:
-    """Asynchronous runs of one conductor do not wait for each other."""
-
-    async def main() -> list[str]:
-        async with conductor_cli.open_async(store=False) as conductor:
-            return list(await asyncio.gather(*(conductor.ask(f"{number}?").wait() for number in range(3))))
-
-    assert asyncio.run(main()) == ["alpha answers"] * 3
 
 
 def test_waiting_raises_what_went_wrong(stage: Stage) -> None:

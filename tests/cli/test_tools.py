@@ -119,7 +119,7 @@ def web(stage: Stage, keyring: None, monkeypatch: pytest.MonkeyPatch) -> Iterato
         port = free.getsockname()[1]
     book = stage.home / "book.json"
     book.write_text("{}")
-    command = (sys.executable, SERVER.with_name("login_server.py"), str(port), book)
+    command = (sys.executable, SERVER.with_name("sdk_server.py"), str(port), book)
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             until_open(port)
@@ -296,26 +296,17 @@ def test_a_worker_a_pool_and_a_run_name_tools(tools: Stage) -> None:
     assert "can use tools: do sums." in planner["messages"][1]["content"]
 
 
-def test_a_person_allows_a_call_on_a_terminal(tools: Stage) -> None:
+@pytest.mark.parametrize(("key", "said"), [("y", "the tool says: written"), ("n", "the user does not allow it")])
+def test_a_person_decides_about_a_call_on_a_terminal(tools: Stage, key: str, said: str) -> None:
     tools.models["alpha"] = calls("write", text="one\x1b[31m line")
     with terminal(tools, "ask", "?", "--tools", "t") as shown:
         shown.until("n: refuse")
         assert "alpha (step 1) wants to call write of t:" in shown.scrolled
         assert "text: one line" in shown.scrolled
-        shown.program.send("y")
-        shown.until("the tool says: written")
+        shown.program.send(key)
+        shown.until(said)
         shown.end()
-    assert "write one\x1b[31m line" in diary(tools)
-
-
-def test_a_person_refuses_a_call_on_a_terminal(tools: Stage) -> None:
-    tools.models["alpha"] = calls("write", text="x")
-    with terminal(tools, "ask", "?", "--tools", "t") as shown:
-        shown.until("n: refuse")
-        shown.program.send("n")
-        shown.until("the user does not allow it")
-        shown.end()
-    assert diary(tools) == ["start"]
+    assert ("write one\x1b[31m line" in diary(tools)) == (key == "y")
 
 
 def test_ctrl_c_while_a_tool_hangs_ends_everything(tools: Stage) -> None:

@@ -85,7 +85,7 @@ def test_a_server_of_the_sdk_is_used_at_its_address() -> None:
     """Its tools are listed with their hints, and give text and images; a reply of 40 MB ends the connection only."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, str(HERE / "server.py"), str(port)]
+    command = [sys.executable, str(HERE / "sdk_server.py"), str(port)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             until_open(port)
@@ -98,7 +98,7 @@ def test_a_server_of_the_sdk_is_used_at_its_address() -> None:
             tools, large, added, picture, failed = with_box(server, then=then)
         finally:
             process.kill()
-    assert (tools["add"].read_only, tools["write"].read_only) == (True, False)
+    assert (tools["add"].read_only, tools["hello"].read_only) == (True, False)
     assert tools["add"].tool.parameters["required"] == ["a", "b"]
     assert large.text == "the call failed: it sent a message of more than 16 MiB"
     assert added.text == "3"

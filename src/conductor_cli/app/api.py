@@ -39,7 +39,6 @@ from conductor_cli.core.usage import Usage
 from conductor_cli.run import Conductor as BareConductor
 from conductor_cli.run import Run, start_run
 from conductor_cli.state.home import open_state
-from conductor_cli.state.interfaces import Traces
 from conductor_cli.views.run_text import describe_notice
 
 ApprovePlan = Callable[[Plan], bool]
@@ -195,11 +194,7 @@ class AsyncConductor:
     async def __aenter__(self) -> Self:
         """Open the models. Raises `ConductorUnusable`, `KeyMissing`, `ConfigError`, `PolicyError` or `UsageError`."""
         self._opened = await open_conductor(
-            self.settings,
-            only=self._workers,
-            seed=self._seed,
-            attachments=self._attachments,
-            learning=True,
+            self.settings, only=self._workers, seed=self._seed, attachments=self._attachments, learning=True
         )
         return self
 
@@ -330,31 +325,24 @@ class SyncConductor:
         return SyncRun(self._portal.call(lambda: self._conductor.ask(question, **options)), self._portal)
 
 
-def open_async(**options: Unpack[OpenOptions]) -> AsyncConductor:
-    """A conductor to use in `async with`. Raises `ConfigError` or `PolicyError`."""
-    return AsyncConductor(**options)
+open_async = AsyncConductor
 
 
 def open(**options: Unpack[OpenOptions]) -> SyncConductor:  # noqa: A001 - as `conductor_cli.open`
     """A conductor to use in `with`. Raises `ConfigError` or `PolicyError`."""
-    return SyncConductor(open_async(**options))
+    return SyncConductor(AsyncConductor(**options))
 
 
 def replay(run: str = "last", *, config: str | Path | None = None) -> Iterator[Event]:
     """The events of a stored run: by its id, the beginning of one, `last`, or `last~2`. Raises `UsageError`."""
-    store, found = _find(run, config)
-    return store.events(found)
+    store = open_state(_load_settings(config, {}).paths).traces
+    return store.events(store.find(run))
 
 
 def load_trace(run: str = "last", *, config: str | Path | None = None) -> Trace:
     """A stored run as one value: question, plan, steps, answer, usage. Raises `UsageError`."""
-    store, found = _find(run, config)
-    return store.trace(found)
-
-
-def _find(run: str, config: str | Path | None) -> tuple[Traces, str]:
     store = open_state(_load_settings(config, {}).paths).traces
-    return store, store.find(run)
+    return store.trace(store.find(run))
 
 
 def _load_settings(config: str | Path | None, flags: Mapping[str, Any]) -> Settings:

@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import compress, pairwise
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from pydantic_core import from_json
 
@@ -37,7 +37,6 @@ from conductor_cli.core.formatting import format_size
 from conductor_cli.core.question import PastTurn, Question
 from conductor_cli.core.terminal_text import escape_json
 from conductor_cli.core.trace import Trace
-from conductor_cli.core.usage import Usage
 from conductor_cli.evals.cost import Budget
 from conductor_cli.models.disk import exclusive_lock, temporary_path
 
@@ -55,24 +54,18 @@ STOPPING: Final = frozenset({"key", "config", "policy", "conductor", "cancelled"
 """Kinds of failures that say nothing about a question: the batch stops, and the question is asked when it goes on."""
 DAY_LIMITS: Final = frozenset({"limit_calls_day", "limit_tokens_day", "limit_cost_day"})
 
-Form = Literal["text", "jsonl", "openai"]
-
 
 class BatchItem(NamedTuple):
     """A line of the input: its id, and the line itself as an object."""
 
     id: str
-    form: Form
     data: Mapping[str, Any]
-
-    @property
-    def key(self) -> str:
-        """What the line of an answer must have to be of this question. OpenAI's form has only the id."""
-        return _key_of(self.data)
 
     def question(self) -> Question:
         """Return what is asked. Raises `UsageError` where the line does not say it."""
-        return _openai_question(self.data) if self.form == "openai" else _own_question(self.data)
+        if _is_openai(self.data):
+            return _openai_question(self.data)
+        return Question(text=self.data["question"], system=self.data.get("system", ""), schema=self.data.get("schema"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,66 +87,68 @@ class BatchProgress:
 
 def read_items(path: Path, skip: int = 0) -> Iterator[BatchItem]:
     """Yield the questions of a file after the first `skip`. Raises `UsageError` with the line that cannot be read."""
-    form: Form | None = None
+    is_json: bool | None = None
     try:
         with path.open("rb") as file:
             line = 0
             while raw := file.readline(MAX_LINE + 1):
                 line += 1
-                if len(raw) > MAX_LINE:
-                    raise _line_error(path, line, f"it is longer than {format_size(MAX_LINE)}")
                 try:
+                    if len(raw) > MAX_LINE:
+                        raise UsageError(f"it is longer than {format_size(MAX_LINE)}")
                     text = raw.decode("utf-8-sig" if line == 1 else "utf-8").strip()
+                    if not text:
+                        continue
+                    if is_json is None:
+                        is_json = _is_object(text)
+                    if skip:
+                        skip -= 1
+                        continue
+                    item = _parse(text, line) if is_json else BatchItem(str(line), {"id": str(line), "question": text})
                 except UnicodeDecodeError:
-                    raise _line_error(path, line, "it is not UTF-8 text") from None
-                if not text:
-                    continue
-                if form is None:
-                    form = _form_of(text)
-                if skip:
-                    skip -= 1
-                else:
-                    yield _parse(text, form, line, path)
+                    raise UsageError(f"{path}, line {line}: it is not UTF-8 text", hint=EXAMPLE) from None
+                except UsageError as error:
+                    raise UsageError(f"{path}, line {line}: {error.message}", hint=error.hint or EXAMPLE) from None
+                yield item
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {describe_system_error(error)}", hint="check its name") from None
-    if form is None:
+    if is_json is None:
         raise UsageError(f"{path} has no questions", hint=EXAMPLE)
 
 
-def _form_of(first: str) -> Form:
-    """Return the form of a file, by its first line. A text may begin with a brace, so an object must have a field."""
+def _is_object(first: str) -> bool:
+    """Whether a file has JSON Lines, by its first line. A text may begin with a brace."""
     with suppress(ValueError, RecursionError):
-        data = json.loads(first)
-        if isinstance(data, dict):
-            return "openai" if "custom_id" in data or "body" in data else "jsonl"
-    return "text"
+        return isinstance(json.loads(first), dict)
+    return False
 
 
-def _parse(text: str, form: Form, line: int, path: Path) -> BatchItem:
-    if form == "text":
-        return BatchItem(id=str(line), form=form, data={"id": str(line), "question": text})
+def _parse(text: str, line: int) -> BatchItem:
+    """Read a line of JSON. Raises `UsageError` where it does not say what is asked."""
     try:
         data = _read_json(text)
     except (ValueError, RecursionError) as error:
-        raise _line_error(path, line, f"it is not JSON: {describe_system_error(error)}") from None
+        raise UsageError(f"it is not JSON: {describe_system_error(error)}") from None
     if not isinstance(data, dict):
-        raise _line_error(path, line, "it is not a JSON object")
-    field = "custom_id" if form == "openai" else "id"
-    name = data.get(field, str(line) if form == "jsonl" else None)
+        raise UsageError("it is not a JSON object")
+    is_openai = _is_openai(data)
+    name = data.get("custom_id") if is_openai else data.get("id", str(line))
     if isinstance(name, int) and not isinstance(name, bool):
         name = str(name)
     if not isinstance(name, str) or not 0 < len(name) <= MAX_ID:
-        raise _line_error(path, line, f"its id is not a text of 1 to {MAX_ID} characters")
-    data[field] = name
-    item = BatchItem(id=name, form=form, data=data)
-    try:
-        if form == "openai":
-            item.question()
-        else:
-            _check_own(data)
-    except UsageError as error:
-        raise _line_error(path, line, error.message) from None
-    return item
+        raise UsageError(f"its id is not a text of 1 to {MAX_ID} characters")
+    if is_openai:
+        item = BatchItem(name, {**data, "custom_id": name})
+        item.question()
+        return item
+    question, schema = data.get("question"), data.get("schema")
+    if not isinstance(question, str) or not question.strip():
+        raise UsageError("it has no question")
+    if not isinstance(data.get("system", ""), str):
+        raise UsageError("its system is not a text")
+    if schema is not None and not isinstance(schema, dict):
+        raise UsageError("its schema is not a JSON object")
+    return BatchItem(name, {**data, "id": name})
 
 
 def _read_json(text: str | bytes) -> Any:  # noqa: ANN401 - any JSON value
@@ -164,28 +159,15 @@ def _read_json(text: str | bytes) -> Any:  # noqa: ANN401 - any JSON value
         return json.loads(text)
 
 
-def _line_error(path: Path, line: int, problem: str) -> UsageError:
-    return UsageError(f"{path}, line {line}: {problem}", hint=EXAMPLE)
-
-
-def _own_question(data: Mapping[str, Any]) -> Question:
-    _check_own(data)
-    return Question(text=data["question"], system=data.get("system", ""), schema=data.get("schema"))
-
-
-def _check_own(data: Mapping[str, Any]) -> None:
-    """Raise `UsageError` where a line does not say what is asked."""
-    text, system, schema = data.get("question"), data.get("system", ""), data.get("schema")
-    if not isinstance(text, str) or not text.strip():
-        raise UsageError("it has no question")
-    if not isinstance(system, str):
-        raise UsageError("its system is not a text")
-    if schema is not None and not isinstance(schema, dict):
-        raise UsageError("its schema is not a JSON object")
+def _is_openai(data: Mapping[str, Any]) -> bool:
+    return "custom_id" in data or "body" in data
 
 
 def _openai_question(data: Mapping[str, Any]) -> Question:
-    """Return the question of a request for `/v1/chat/completions`: texts only, the last one by the user."""
+    """Return the question of a request for `/v1/chat/completions`: texts only, the last one by the user.
+
+    Raises `UsageError`.
+    """
     url, body = data.get("url", "/v1/chat/completions"), data.get("body")
     if url != "/v1/chat/completions" or not isinstance(body, dict):
         raise UsageError("it is not a request for /v1/chat/completions")
@@ -291,8 +273,18 @@ def written_lines(path: Path) -> Iterator[dict[str, Any]]:
     """
     with suppress(FileNotFoundError), path.open("rb") as file:
         for number, raw in enumerate(file, start=1):
-            if raw.endswith(b"\n") or not _is_cut_off(raw, first=number == 1):
-                yield _read_written(raw, path, number)
+            if not raw.endswith(b"\n") and _is_cut_off(raw, first=number == 1):
+                return
+            try:
+                data = _read_json(raw)
+                _id_of(data)
+                known = "answer" in data or "response" in data or "message" in data["error"]
+            except (ValueError, RecursionError, TypeError, KeyError):
+                known = False
+            if not known:
+                hint = "a batch continues only its own file: name another one with -o"
+                raise UsageError(f"{path}, line {number}: no batch has written this", hint=hint)
+            yield data
 
 
 def _is_cut_off(raw: bytes, *, first: bool) -> bool:
@@ -319,22 +311,6 @@ def mend_last_line(path: Path) -> None:
             file.truncate(size - len(last))
         elif last:
             file.write(b"\n")
-
-
-def _read_written(raw: bytes, path: Path, number: int) -> dict[str, Any]:
-    try:
-        data = _read_json(raw)
-        _id_of(data)
-        if "answer" in data or "response" in data or "message" in data["error"]:
-            return data  # type: ignore[no-any-return]
-    except (ValueError, RecursionError, TypeError, KeyError):
-        pass
-    raise _not_written(path, number)
-
-
-def _not_written(path: Path, number: int) -> UsageError:
-    hint = "a batch continues only its own file: name another one with -o"
-    return UsageError(f"{path}, line {number}: no batch has written this", hint=hint)
 
 
 def _line(data: Mapping[str, Any]) -> bytes:
@@ -390,41 +366,31 @@ class Batch:
 
 
 def asked_of(item: BatchItem, trace: Trace, *, stores: bool) -> Asked:
-    """Return what became of a question by the trace of its run; its line names the run where that is stored."""
-    failure, cost = trace.error, trace.usage.cost
-    line = _answer_line(item, trace, named=stores and trace.stored)
-    if failure is not None:
-        line = {**item.data, "error": _error_data(failure, trace.usage)}
-    return Asked(line=line, cost=cost, failure=failure)
+    """Return what became of a question by the trace of its run; its line names the run where that is stored.
 
-
-def _answer_line(item: BatchItem, trace: Trace, *, named: bool) -> dict[str, Any]:
-    """Return the line of an answer. Where the run is not `named`, it is the same whenever the answer is."""
-    usage = trace.usage
+    Where it does not, the line is the same whenever the answer is.
+    """
+    failure, usage = trace.error, trace.usage
     cost: dict[str, Any] = {"cost": float(usage.cost)} if usage.cost else {}
-    if item.form != "openai":
-        stored = {"run": trace.run} if named else {}
-        return {
-            "id": item.id,
-            "question": item.data["question"],
-            "answer": trace.answer,
-            "tokens": usage.tokens,
-            **cost,
-            **stored,
-        }
-    body = {
-        "id": f"chatcmpl-{trace.run}", "object": "chat.completion", "model": "conductor",
-        "choices": [{"index": 0, "message": {"role": "assistant", "content": trace.answer}, "finish_reason": "stop"}],
-        "usage": {"prompt_tokens": usage.tokens_in, "completion_tokens": usage.tokens_out,
-                  "total_tokens": usage.tokens},
-    }  # fmt: skip
-    response = {"status_code": 200, "request_id": trace.run, "body": body}
-    return {"id": f"batch_req_{trace.run}", "custom_id": item.id, "response": response, "error": None, **cost}
-
-
-def _error_data(failure: Failure, usage: Usage) -> dict[str, Any]:
-    data = {"kind": failure.kind, "reason": failure.reason, "message": failure.message, "hint": failure.hint}
-    return {name: value for name, value in data.items() if value} | ({"cost": float(usage.cost)} if usage.cost else {})
+    line: dict[str, Any]
+    if failure is not None:
+        said = {"kind": failure.kind, "reason": failure.reason, "message": failure.message, "hint": failure.hint}
+        line = {**item.data, "error": {name: text for name, text in said.items() if text} | cost}
+    elif _is_openai(item.data):
+        said = {"role": "assistant", "content": trace.answer}
+        body = {
+            "id": f"chatcmpl-{trace.run}", "object": "chat.completion", "model": "conductor",
+            "choices": [{"index": 0, "message": said, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": usage.tokens_in, "completion_tokens": usage.tokens_out,
+                      "total_tokens": usage.tokens},
+        }  # fmt: skip
+        response = {"status_code": 200, "request_id": trace.run, "body": body}
+        line = {"id": f"batch_req_{trace.run}", "custom_id": item.id, "response": response, "error": None, **cost}
+    else:
+        stored = {"run": trace.run} if stores and trace.stored else {}
+        line = {"id": item.id, "question": item.data["question"], "answer": trace.answer, "tokens": usage.tokens}
+        line |= cost | stored
+    return Asked(line=line, cost=usage.cost, failure=failure)
 
 
 @contextmanager
@@ -485,7 +451,7 @@ def _count_input(source: Path, *written: _Written) -> list[int]:
     hashes, counts, first = array("q"), [0] * len(written), 0
     for item in read_items(source):
         hashes.append(hash(item.id))
-        key = item.key
+        key = _key_of(item.data)
         for place, each in enumerate(written):
             if key in each.keys:
                 counts[place] += 1

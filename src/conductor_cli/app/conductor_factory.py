@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC
-from typing import Protocol
 
 from conductor_cli.app.keys import open_key_store
 from conductor_cli.app.learning import read_learned, with_learned_cards
 from conductor_cli.app.planner_resolution import (
-    describe_model_choice,
     describe_planning_model,
-    name_planner,
     open_model_store,
-    planner_as_worker,
     read_guided,
     resolve_planner,
     resolve_profile,
@@ -27,14 +23,14 @@ from conductor_cli.app.tools import open_tools, pool_with_tools
 from conductor_cli.app.worker_selection import build_guard, resolve_pool, without_pool
 from conductor_cli.config import Settings
 from conductor_cli.config.tables import ConfiguredProvider
-from conductor_cli.core.errors import ConductorError, ConductorUnusable, ConfigError, Failure, KeyMissing, ModelError
+from conductor_cli.core.errors import ConductorUnusable, ConfigError, Failure, KeyMissing, ModelError
 from conductor_cli.core.plan import SELF
-from conductor_cli.core.pool import Card, DayLimits, Pool, Worker
+from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.profile import ROUTED
-from conductor_cli.models.base import Model
+from conductor_cli.models.base import ChoosesModel, Model
 from conductor_cli.models.catalog import StoredKeys, open_model
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
-from conductor_cli.models.presets import is_at_provider, key_hint, recipient_of
+from conductor_cli.models.presets import base_url_of, is_at_provider, key_hint, model_of, recipient_of
 from conductor_cli.models.prices import with_prices
 from conductor_cli.rehearsal.players import rehearsal_conductor
 from conductor_cli.run import Conductor
@@ -43,12 +39,6 @@ from conductor_cli.state.home import open_state
 from conductor_cli.state.interfaces import AttachmentStore, Spending
 from conductor_cli.state.spending import FILE, local_now
 from conductor_cli.state.stored_run import SEPARATOR, RunQuery
-
-
-class OpenSpend(Protocol):
-    """Opens the record of what all runs of a day spend."""
-
-    def __call__(self, limits: DayLimits, /, *, planner: Worker | None) -> Spending: ...
 
 
 class LoadedModels:
@@ -92,7 +82,7 @@ class LoadedModels:
 
 @dataclass
 class OpenedConductor:
-    """A conductor that is ready to run, its open models, and the model that plans as a worker. Close it."""
+    """A conductor that is ready to run, its open models, and the planner as a worker. Close it."""
 
     conductor: Conductor
     loaded: LoadedModels
@@ -135,7 +125,7 @@ async def open_conductor(
     seed: int | None = None,
     loaded: LoadedModels | None = None,
     attachments: AttachmentStore | None = None,
-    spend: OpenSpend | None = None,
+    spend: Callable[..., Spending] | None = None,
     learning: bool = False,
 ) -> OpenedConductor:
     """Open the model that plans, unless `planning` is false, and every worker, unless `asking` is false.
@@ -168,12 +158,34 @@ async def open_conductor(
         except ModelError as error:
             message = f"the planner cannot be used: {error.message}"
             raise ConductorUnusable(message, hint=error.hint) from None
-        named = await name_planner(planner, model)
-        also_worker = planner_as_worker(planner, named, pool)
-        if choice := describe_model_choice(planner, named, also_worker):
-            remarks = (*remarks, choice)
-        planner = named
-    workers, absent = _open_workers(pool, settings, loaded) if asking else ({}, {})
+        # Its provider's preset or its server may choose the model.
+        given, chosen = planner, model_of(planner)
+        if not chosen and isinstance(model, ChoosesModel):
+            chosen = await model.chosen_model()
+        planner = replace(given, model=chosen)
+        # The same name, the same address and id, or the same file: then a worker is the planner's model, too.
+        same = {served_model(given), served_model(planner)}
+        also_worker = next((item.name for item in pool if item.name == given.name or served_model(item) in same), "")
+        if chosen and not model_of(given):
+            also = f", and is also the worker {also_worker}" if also_worker else ""
+            choice = f"{chosen} plans{also}: it is the first chat model that {base_url_of(given)} lists; "
+            remarks = (*remarks, f"{choice}to choose another: --conductor URL#MODEL")
+    workers, absent = dict[str, Model](), dict[str, Failure]()
+    first: KeyMissing | ModelError | None = None
+    for worker in pool if asking else ():
+        if worker.kind == SELF:
+            continue
+        # The states of prompt prefixes are remembered on disk, unless the worker names another directory.
+        cache = {"cache": str(settings.paths.cache)} if worker.kind == "llama" else {}
+        opened = replace(worker, options={**cache, **worker.options})
+        try:
+            workers[worker.name] = loaded.open(opened, environ=settings.environ, stored=open_key_store(settings))
+        # One worker that cannot be opened does not stop a run that others can answer.
+        except (KeyMissing, ModelError) as error:
+            absent[worker.name] = error.failure
+            first = first or error
+    if first is not None and not workers:
+        raise first if isinstance(first, KeyMissing) else ConfigError(first.message, hint=first.hint)
     # Those attachments are left to each worker that its adapter can carry.
     carried = {name: model.features for name, model in workers.items()}
     pool = Pool(
@@ -192,65 +204,26 @@ async def open_conductor(
         tools, remarks = open_tools(settings, pool, attachments), (*remarks, *without)
     spend = spend or open_state(settings.paths).spending
     daily_spend = None if settings.rehearsal else spend(settings.day_limits, planner=planner)
-    conductor = replace(
-        await _make_conductor(settings, planner, model, pool, loaded),
-        workers=workers, unavailable=absent, notices=remarks,
-        planner_worker=also_worker, seed=seed, daily_spend=daily_spend,
-        pool_policy=pool_policy, attachments=attachments, tools=tools,
+    loaded.circuits.board = open_state(settings.paths).circuits
+    profile = await resolve_profile(settings, model)
+    name = "plan file"
+    if planner is not None:
+        guided = "" if planner == rehearsal_conductor() else read_guided(settings).name
+        name = describe_planning_model(planner, open_model_store(settings)) + guided
+    conductor = Conductor(
+        model=model, pool=pool, workers=workers, unavailable=absent, name=name, profile=profile,
+        limits=settings.limits, timeouts=settings.timeouts,
+        mode="mini" if profile is ROUTED else settings["conductor.mode"], revises=settings["conductor.revise"],
+        circuits=loaded.circuits, provider_slots=loaded.slots_for(pool, settings.providers),
+        constrained=planner is not None and planner.kind == "llama",
+        price=planner.price if planner else None, recipient=recipient_of(planner) if planner else "",
+        key_hint=key_hint(planner) if planner else "", planner_worker=also_worker, notices=remarks, seed=seed,
+        daily_spend=daily_spend, pool_policy=pool_policy, attachments=attachments, tools=tools,
         random=random.Random(seed),  # noqa: S311 - jitter, no secret
     )  # fmt: skip
     if settings.rehearsal:
         conductor = with_rehearsal_profiles(conductor, planner)
     return OpenedConductor(conductor=conductor, loaded=loaded, planner=planner)
-
-
-async def _make_conductor(
-    settings: Settings, planner: Worker | None, model: Model | None, pool: Pool, loaded: LoadedModels
-) -> Conductor:  # fmt: skip
-    """The conductor, which knows of every worker of the pool and has none of them open yet."""
-    loaded.circuits.board = open_state(settings.paths).circuits
-    profile = await resolve_profile(settings, model)
-    guided = "" if planner == rehearsal_conductor() else read_guided(settings).name
-    return Conductor(
-        model=model,
-        pool=pool,
-        workers={},
-        name=describe_planning_model(planner, open_model_store(settings)) + guided if planner else "plan file",
-        profile=profile,
-        limits=settings.limits,
-        timeouts=settings.timeouts,
-        mode="mini" if profile is ROUTED else settings["conductor.mode"],
-        revises=settings["conductor.revise"],
-        circuits=loaded.circuits,
-        provider_slots=loaded.slots_for(pool, settings.providers),
-        constrained=planner is not None and planner.kind == "llama",
-        price=planner.price if planner else None,
-        recipient=recipient_of(planner) if planner else "",
-        key_hint=key_hint(planner) if planner else "",
-    )
-
-
-def _open_workers(pool: Pool, settings: Settings, loaded: LoadedModels) -> tuple[dict[str, Model], dict[str, Failure]]:
-    """A model for each worker, and why others cannot be opened. Raises where that leaves none."""
-    keys = open_key_store(settings)
-    workers: dict[str, Model] = {}
-    absent: dict[str, Failure] = {}
-    first: ConductorError | None = None
-    for worker in pool:
-        if worker.kind == SELF:
-            continue
-        if worker.kind == "llama":
-            # The states of prompt prefixes are remembered on disk, unless the worker names another directory.
-            worker = replace(worker, options={"cache": str(settings.paths.cache), **worker.options})  # noqa: PLW2901
-        try:
-            workers[worker.name] = loaded.open(worker, environ=settings.environ, stored=keys)
-        # One worker that cannot be opened does not stop a run that others can answer.
-        except (KeyMissing, ModelError) as error:
-            absent[worker.name] = error.failure
-            first = first or error
-    if first is not None and not workers:
-        raise first if isinstance(first, KeyMissing) else ConfigError(first.message, hint=first.hint)
-    return workers, absent
 
 
 def find_lost_calls(settings: Settings, *, newest_only: bool = False) -> str:

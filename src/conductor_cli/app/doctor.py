@@ -34,8 +34,8 @@ from conductor_cli.app.planner_resolution import (
     resolve_planner,
 )
 from conductor_cli.app.rehearsal import DEMO_QUESTION
-from conductor_cli.app.worker_probes import run_worker_test
 from conductor_cli.app.worker_selection import discovered_workers, offered_workers, policy_objection
+from conductor_cli.app.workers import run_worker_test
 from conductor_cli.config import Settings
 from conductor_cli.config.schema import PREFIX, SETTINGS
 from conductor_cli.config.tables import plain_secrets

@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple
 
 from conductor_cli.config import Settings
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, ModelError, suggest
-from conductor_cli.core.pool import Pool, Worker
+from conductor_cli.core.pool import Worker
 from conductor_cli.core.profile import PROFILES, PROMPTED, PROMPTED_JSON, ROUTED, Guide, Profile
 from conductor_cli.core.usage import FREE
-from conductor_cli.models.base import ChoosesModel, Model
+from conductor_cli.models.base import Model
 from conductor_cli.models.command.programs import PROGRAMS, command_of, describe_program
 from conductor_cli.models.presets import PRESETS, base_url_of, costs_nothing, holds_password, model_of, with_scheme
 from conductor_cli.models.router import SUFFIX, Router, RouterFile, read_planner
@@ -171,13 +171,16 @@ def _from_file(path: Path, settings: Settings) -> Worker:
 
 
 def _from_store(manifest: Manifest, settings: Settings) -> Worker:
-    """A stored model; for a stored adapter, its base model with the adapter."""
-    _check_files(manifest, settings)
+    """A stored model; for a stored adapter, its base model with the adapter. Raises `ConductorUnusable`."""
+    base = open_model_store(settings).find(manifest.base) if manifest.base else None
+    for each in (manifest, base):
+        if each is not None and (problem := each.fault()):
+            from conductor_cli.models.weights.verify import repair_hint  # it reads model files
+
+            hint = repair_hint(each, settings.environ)
+            raise ConductorUnusable(f"the model {each.name} cannot be used: {problem}", hint=hint)
     if not manifest.base:
         return _from_file(manifest.path, settings)
-    base = open_model_store(settings).find(manifest.base)
-    if base is not None:
-        _check_files(base, settings)
     path = base.path if base is not None else Path(manifest.base)
     if not path.is_file():
         hint = f"conductor model pull {manifest.base}, or conductor model import FILE --name {manifest.base}"
@@ -186,54 +189,15 @@ def _from_store(manifest: Manifest, settings: Settings) -> Worker:
     return replace(planner, options={**planner.options, "adapter": str(manifest.path)})
 
 
-def _check_files(manifest: Manifest, settings: Settings) -> None:
-    """Raise `ConductorUnusable` where a file of the model is missing or has another size than it had."""
-    problem = manifest.fault()
-    if problem:
-        from conductor_cli.models.weights.verify import repair_hint  # it reads model files
-
-        hint = repair_hint(manifest, settings.environ)
-        raise ConductorUnusable(f"the model {manifest.name} cannot be used: {problem}", hint=hint)
-
-
 def _nothing_chosen(settings: Settings) -> ConductorUnusable:
     store = open_model_store(settings)
-    names = ", ".join(manifest.name for manifest in store.manifests())
-    if names:
+    if names := ", ".join(manifest.name for manifest in store.manifests()):
         return ConductorUnusable(f"no planner is chosen; stored: {names}", hint="conductor model use NAME")
     for name, problem in store.damaged().items():
         return ConductorUnusable(problem, hint=f"conductor model rm {name}; then pull or import it again")
     hint = f"to find or download one: conductor setup; to try the demo models: {TRY_DEMO}\n"
     hint += "to choose one: conductor model pull, or conductor model use FILE.gguf | URL | provider/model"
     return ConductorUnusable("no planner is chosen", hint=hint)
-
-
-async def name_planner(planner: Worker, model: Model) -> Worker:
-    """The planner with the id of its model, also where its provider's preset or its server chooses that."""
-    chosen = model_of(planner)
-    if not chosen and isinstance(model, ChoosesModel):
-        chosen = await model.chosen_model()
-    return replace(planner, model=chosen)
-
-
-def describe_model_choice(planner: Worker, named: Worker, worker: str) -> str:
-    """What a reader is told where nobody named the model that plans; else empty. `worker` as in `planner_as_worker`."""
-    if model_of(planner) or not named.model:
-        return ""
-    also = f", and is also the worker {worker}" if worker else ""
-    return (
-        f"{named.model} plans{also}: it is the first chat model that {base_url_of(planner)} lists; "
-        f"to choose another: --conductor URL#MODEL"
-    )
-
-
-def planner_as_worker(planner: Worker, named: Worker, pool: Pool) -> str:
-    """The name of the worker that is the planner's model, too; empty if there is none.
-
-    It has the same name, or the same address and id, or the same file. `named` is the planner as `name_planner` has it.
-    """
-    planners = {served_model(planner), served_model(named)}
-    return next((item.name for item in pool if item.name == planner.name or served_model(item) in planners), "")
 
 
 def served_model(worker: Worker) -> tuple[str, ...]:

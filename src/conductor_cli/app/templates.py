@@ -8,7 +8,7 @@ the project was written by somebody else, so it is used only once its text was s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import sha256
@@ -91,19 +91,14 @@ def find_templates(settings: Settings) -> dict[str, TemplateFile]:
 
     So a project cannot take the place of one that the user wrote.
     """
+    places = [place.parent / ".conductor" / "templates" for place in reversed(project_places()) if settings[SWITCH]]
+    directories = [("yours", own_directory(settings)), *(("project", place) for place in places), ("shipped", SHIPPED)]
     found = dict[str, TemplateFile]()
-    for origin, directory in _directories(settings):
+    for origin, directory in directories:
         for path in sorted(directory.glob("*.toml")):
             if NAME.fullmatch(path.stem) and path.is_file():  # a pipe would be waited for
                 found.setdefault(path.stem, TemplateFile(name=path.stem, origin=origin, path=path))
     return dict(sorted(found.items()))
-
-
-def _directories(settings: Settings) -> Iterator[tuple[str, Path]]:
-    yield "yours", own_directory(settings)
-    for place in reversed(project_places()) if settings[SWITCH] else ():
-        yield "project", place.parent / ".conductor" / "templates"
-    yield "shipped", SHIPPED
 
 
 def find_template(settings: Settings, name: str) -> TemplateFile:

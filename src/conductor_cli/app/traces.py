@@ -106,6 +106,15 @@ class VerifiedTrace:
     def whole(self) -> bool:
         return self.check.whole and not self.problem
 
+    def data(self) -> dict[str, Any]:
+        """The same as a JSON object."""
+        check = self.check
+        return {
+            "run": check.run, "whole": self.whole, "running": check.running, "lines": check.lines, "hash": check.link,
+            "faults": [dump(fault) for fault in check.faults], "set_aside": str(self.aside) if self.aside else None,
+            "problem": self.problem or None,
+        }  # fmt: skip
+
 
 def verify_trace(store: CheckedTraces, run: str, *, repair: bool = False) -> VerifiedTrace:
     """Check a trace; with `repair`, keep what is whole of it and check that. Never raises for one that is damaged."""
@@ -116,16 +125,6 @@ def verify_trace(store: CheckedTraces, run: str, *, repair: bool = False) -> Ver
         return VerifiedTrace(check=check if aside is None else store.check(run), aside=aside)
     except UsageError as error:
         return VerifiedTrace(check=check, problem=error.message)
-
-
-def verified_data(found: VerifiedTrace) -> dict[str, Any]:
-    """The same as a JSON object."""
-    check = found.check
-    return {
-        "run": check.run, "whole": found.whole, "running": check.running, "lines": check.lines, "hash": check.link,
-        "faults": [dump(fault) for fault in check.faults], "set_aside": str(found.aside) if found.aside else None,
-        "problem": found.problem or None,
-    }  # fmt: skip
 
 
 # Pruning

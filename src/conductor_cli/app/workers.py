@@ -1,29 +1,32 @@
-"""Workers: listing them with keys and prices, adding, changing and removing them."""
+"""Workers: listing them with keys and prices, adding, changing, removing and testing them."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from conductor_cli.app.check_results import CheckResult
 from conductor_cli.app.keys import key_state, open_key_store
 from conductor_cli.app.worker_selection import discovered_workers, policy_objection
 from conductor_cli.config import AppPaths, ConfiguredWorker, Settings
 from conductor_cli.config.files import own_section
 from conductor_cli.config.tables import update_table, validate_worker
-from conductor_cli.core.chat import MediaKind
-from conductor_cli.core.errors import ConductorError, ConfigError, KeyMissing, PolicyError, UsageError, suggest
-from conductor_cli.core.formatting import format_money
-from conductor_cli.core.pool import Worker
+from conductor_cli.core.chat import MediaKind, Message, Request
+from conductor_cli.core.errors import ConductorError, ConfigError, Failure, KeyMissing, PolicyError, UsageError, suggest
+from conductor_cli.core.formatting import format_duration, format_money
+from conductor_cli.core.plan import SELF
+from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.usage import Price
-from conductor_cli.models.catalog import api_key_of, open_model
+from conductor_cli.models.catalog import StoredKeys, api_key_of, open_model
 from conductor_cli.models.discovery import ListedModel, list_models
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
-from conductor_cli.models.presets import PRESETS, THIS_MACHINE, base_url_of, costs_nothing
+from conductor_cli.models.presets import PRESETS, THIS_MACHINE, base_url_of, costs_nothing, with_key_hint
 from conductor_cli.models.prices import load_prices, with_abilities, with_prices
 
 UNKNOWN_PRICE: Final = "unknown"
@@ -64,6 +67,15 @@ def worker_rows(settings: Settings) -> list[WorkerRow]:
     configured = settings.workers or discovered_workers(settings)
     store = open_key_store(settings)
     known = with_abilities(with_prices([item.worker for item in configured])[0])
+
+    def source_of(given: Worker, price: Price | None) -> str:
+        """Where a price is from, in words; `given` is the worker as the settings have it."""
+        if given.price is not None:
+            return THIS_MACHINE if costs_nothing(given) and not any(given.price.amounts()) else "the settings"
+        if price is not None:
+            return f"{load_prices().about}{'; more for long prompts' if price.longer else ''}"
+        return UNKNOWN_PRICE
+
     return [
         WorkerRow(
             configured=item,
@@ -71,20 +83,11 @@ def worker_rows(settings: Settings) -> list[WorkerRow]:
             objection=policy_objection(settings, item.worker),
             pools=tuple(pool.name for pool in settings.pools if item.worker.name in pool.workers),
             price=worker.price,
-            price_source=_price_source(item.worker, worker.price),
+            price_source=source_of(item.worker, worker.price),
             accepts=worker.accepts or (),
         )
         for item, worker in zip(configured, known, strict=True)
     ]
-
-
-def _price_source(configured: Worker, price: Price | None) -> str:
-    """Where a worker's price is from, in words; `configured` is the worker as the settings have it."""
-    if configured.price is not None:
-        return THIS_MACHINE if costs_nothing(configured) and not any(configured.price.amounts()) else "the settings"
-    if price is not None:
-        return f"{load_prices().about}{'; more for long prompts' if price.longer else ''}"
-    return UNKNOWN_PRICE
 
 
 def describe_price(price: Price) -> str:
@@ -164,20 +167,6 @@ WHAT: Final = {"workers": "worker", "tools": "tool server"}
 """What a table of each section is."""
 
 
-def check_own(paths: AppPaths, section: str, names: Sequence[str], load: Callable[[], Settings]) -> None:
-    """Raise `UsageError` or `ConfigError` for a name whose table is not in the tool's own file.
-
-    The settings are loaded only for the error: what is to be removed may be why they cannot be loaded.
-    """
-    own = own_section(paths, section)
-    for name in names:
-        if name not in own:
-            settings = load()
-            check_changeable(settings, section, name)
-            hint = suggest(name, _table_sources(settings, section))
-            raise UsageError(f"no {WHAT[section]} is named {name!r:.60}", hint=hint)
-
-
 def check_changeable(settings: Settings, section: str, name: str) -> None:
     """Raise `ConfigError` for a table that is in a file which the user writes, and which takes precedence."""
     source = _table_sources(settings, section).get(name, "")
@@ -194,12 +183,21 @@ def _table_sources(settings: Settings, section: str) -> dict[str, str]:
 
 
 def remove_tables(paths: AppPaths, section: str, names: Sequence[str], load: Callable[[], Settings]) -> None:
-    """Remove workers or tools that were added and that nothing needs. Raises `UsageError` and `ConfigError`."""
-    check_own(paths, section, names, load)
+    """Remove workers or tools that were added and that nothing needs. Raises `UsageError` and `ConfigError`.
+
+    What is removed may be why the settings cannot be loaded.
+    """
+    own = own_section(paths, section)
+    for name in names:
+        if name not in own:
+            settings = load()
+            check_changeable(settings, section, name)
+            hint = suggest(name, _table_sources(settings, section))
+            raise UsageError(f"no {WHAT[section]} is named {name!r:.60}", hint=hint)
     other, key = ("pools", "workers") if section == "workers" else ("workers", "tools")
     needs = {table: values.get(key) for table, values in own_section(paths, other).items()}
     if section == "workers":
-        with suppress(ConfigError):  # what is removed may be why they cannot be loaded
+        with suppress(ConfigError):
             needs |= {pool.name: list(pool.workers) for pool in load().pools}
     for table, listed in needs.items():
         for name in names:
@@ -210,3 +208,76 @@ def remove_tables(paths: AppPaths, section: str, names: Sequence[str], load: Cal
                 raise UsageError(f"worker {name!r} is in pool {table!r}", hint=f"take it out of [pools.{table}] first")
     for name in names:
         update_table(paths, section, name, None)
+
+
+# Tests of workers, for `workers test` and `doctor`: one small question each
+
+TEST_SECONDS: Final = 60.0  # How long a worker under test may take
+ANSWER_TOKENS: Final = 16  # Tokens of the answer: the least that all providers accept
+
+THINKING_TOKENS: Final = 16_384
+"""More tokens for a worker that is set to think and has no budget: as many as litellm allows for the highest effort.
+
+A provider that streams its thinking is stopped at the first token of it; others would think without a bound.
+"""
+
+
+def workers_to_test(settings: Settings, names: Sequence[str]) -> list[Worker]:
+    """The named workers, or all that are enabled. Raises `UsageError` for an unknown name, `PolicyError` for none."""
+    configured = settings.workers or discovered_workers(settings)
+    pool = Pool(workers=tuple(item.worker for item in configured if item.enabled or item.worker.name in names))
+    pool = pool.subset(names) if names else pool
+    workers = [worker for worker in pool if worker.kind != SELF]
+    if not workers:
+        raise PolicyError(
+            "there is no worker to test",
+            hint="find some: conductor setup, or add one: conductor workers add NAME --kind KIND",
+        )
+    return workers
+
+
+def run_worker_tests(
+    settings: Settings, workers: Sequence[Worker], report: Callable[[CheckResult], None]
+) -> list[CheckResult]:
+    """Test the workers at the same time; each result goes to `report` as soon as it is known."""
+    stored = open_key_store(settings)
+
+    async def run_all() -> list[CheckResult]:
+        async def run_one(worker: Worker) -> CheckResult:
+            result = await run_worker_test(worker, settings.environ, stored)
+            report(result)
+            return result
+
+        return await asyncio.gather(*map(run_one, workers))
+
+    return asyncio.run(run_all())
+
+
+async def run_worker_test(worker: Worker, environ: Mapping[str, str], stored: StoredKeys) -> CheckResult:
+    """Ask for one word, with the worker's own settings; any token will do, and the first one ends the test."""
+    started = time.monotonic()
+    text, failure = f"(no text within {ANSWER_TOKENS} tokens)", None
+    option = worker.options.get
+    thinks = option("reasoning_effort") not in (None, "none")
+    # A bound below the thinking budget would be refused, so the budget is added to it.
+    thinking = option("thinking_budget") or (THINKING_TOKENS if thinks else 0)
+    question = Message(role="user", content="Reply with the one word: ready")
+    request = Request(messages=(question,), max_tokens=ANSWER_TOKENS + thinking, temperature=option("temperature"))
+    try:
+        model = open_model(worker, environ=environ, stored=stored, secrets=KNOWN_SECRETS)
+        try:
+            async with asyncio.timeout(TEST_SECONDS), aclosing(model.stream(request)) as chunks:
+                async for chunk in chunks:
+                    if chunk.text or chunk.thinking:
+                        text = " ".join(chunk.text.split())[:40] or "(thinking)"
+                        break
+        finally:
+            await model.close()
+    except ConductorError as error:
+        text, failure = "", with_key_hint(worker, error.failure)
+    except TimeoutError:
+        text, failure = "", Failure(kind="unreachable", message=f"no answer within {format_duration(TEST_SECONDS)}")
+    seconds, data = time.monotonic() - started, {"text": text, "error": dump(failure)}
+    if failure is not None:
+        return replace(CheckResult.failed(worker.name, failure, seconds=seconds), data=data)
+    return CheckResult(name=worker.name, text=text, seconds=seconds, data=data)

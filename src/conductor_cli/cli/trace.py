@@ -19,7 +19,6 @@ from conductor_cli.app.traces import (
     make_run_query,
     open_trace_store,
     size_of_runs,
-    verified_data,
     verify_trace,
 )
 from conductor_cli.cli import options as opt
@@ -171,7 +170,7 @@ def verify_runs_command(
     runs = store.runs() if all_ else [store.find(run)]
     found = [verify_trace(store, each, repair=repair) for each in runs]
     if json:
-        print_json([verified_data(each) for each in found])
+        print_json([each.data() for each in found])
     else:
         for each in found:
             if not (all_ and each.whole and each.aside is None):

@@ -13,7 +13,7 @@ import typer
 from conductor_cli.app import workers
 from conductor_cli.app.check_results import CheckResult
 from conductor_cli.app.learning import learning_key, read_learned
-from conductor_cli.app.worker_probes import run_worker_tests, workers_to_test
+from conductor_cli.app.workers import run_worker_tests, workers_to_test
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_check, print_json, print_line, print_notice, print_table, print_text
 from conductor_cli.cli.progress import show_running

@@ -36,11 +36,6 @@ SHORT_NAMES: Final[Mapping[str, str]] = {"auto": "conductor", "mini": "conductor
 """The modes, where a harness writes `conductor/MODE`. Any other name is a model of the server, such as a pool."""
 
 
-def model_name(name: str) -> str:
-    """Return the model of the server that a harness names: `auto` is `conductor`."""
-    return SHORT_NAMES.get(name, name)
-
-
 class InProcessServer:
     """Answers bodies of Chat Completions. It can be used from any thread, and is closed when the process ends."""
 

@@ -94,9 +94,10 @@ class ConductorAPI(ModelAPI):
         or a limit of the day is used up, which says nothing about the sample.
         """
         # Every command of Inspect loads this module, most of which ask nothing.
-        from conductor_cli.plugins.in_process import model_name, shared_server
+        from conductor_cli.plugins.in_process import SHORT_NAMES, shared_server
 
-        body = {"model": model_name(self.model_name), "messages": [_chat_message(message) for message in input]}
+        model = SHORT_NAMES.get(self.model_name, self.model_name)
+        body = {"model": model, "messages": [_chat_message(message) for message in input]}
         server = shared_server(rehearsal=self._rehearsal, config=self._config_file)
         try:
             return _output(await server.answer(body | _options(config) | _tools(tools, tool_choice)))

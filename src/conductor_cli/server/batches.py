@@ -323,7 +323,7 @@ class _Work:
         for raw in self._raw_lines():
             data = json.loads(raw)
             if data["custom_id"] not in done:
-                yield BatchItem(id=data["custom_id"], form="openai", data=data)
+                yield BatchItem(data["custom_id"], data)
 
     async def _work_until(self) -> str:
         """Ask what is left; returns the state in which the batch then is."""

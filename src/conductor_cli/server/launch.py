@@ -193,7 +193,7 @@ async def check_ready(options: ServerOptions) -> None:
 async def _await_answer(what: str, models: Sequence[Worker], settings: Settings) -> None:
     """Return when one of the models answers. Raises `ConfigError`, which says `what` and why, where none does."""
     from conductor_cli.app.keys import open_key_store
-    from conductor_cli.app.worker_probes import run_worker_test
+    from conductor_cli.app.workers import run_worker_test
 
     stored = open_key_store(settings)
     asked = [asyncio.create_task(run_worker_test(model, settings.environ, stored)) for model in models]

@@ -11,18 +11,20 @@ import binascii
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import chain
+from typing import TYPE_CHECKING, Final
 
 from conductor_cli.core.chat import Attachment, Tool
 from conductor_cli.core.media import SUFFIXES, image_size, media_type_of
 from conductor_cli.core.terminal_text import one_line, sanitize
 from conductor_cli.core.tools import OfferedTool, ToolResult
-from conductor_cli.tools.servers import ToolServer
+from conductor_cli.tools.servers import ALL, ToolServer
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult, ContentBlock, ImageContent
+    from mcp.types import Tool as ListedTool
 
 
 MAX_TOOLS: Final = 100
@@ -35,48 +37,38 @@ MAX_SCHEMA: Final = 20_000
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedTool:
-    """A tool as its server lists it. `read_only` is the server's own word."""
-
-    name: str
-    description: str
-    parameters: Mapping[str, Any]
-    read_only: bool
-
-
-def offer_tools(servers: Iterable[tuple[ToolServer, Iterable[ListedTool]]]) -> tuple[OfferedTool, ...]:
+def offer_tools(lists: Iterable[Iterable[OfferedTool]]) -> tuple[OfferedTool, ...]:
     """Return the tools of several servers, each under a name of its own.
 
-    A name that two of them have gets the server's name before it; one that is not allowed in requests is changed.
+    A name that two of them have gets the server's name before it.
     """
     found: dict[str, OfferedTool] = {}
-    for server, tools in servers:
-        for listed in tools:
-            offered = _offer(server, listed)
-            name = offered.tool.name
-            if name in found:
-                name = _fit(f"{server.name}_{listed.name}")
-            if name in found:
-                name = _with_digest(name, f"{server.name}/{listed.name}/{len(found)}")
-            found[name] = replace(offered, tool=replace(offered.tool, name=name))
+    for offered in chain.from_iterable(lists):
+        name = offered.tool.name
+        if name in found:
+            name = _fit(f"{offered.server}_{offered.own_name}")
+        if name in found:
+            name = _with_digest(name, f"{offered.server}/{offered.own_name}/{len(found)}")
+        found[name] = replace(offered, tool=replace(offered.tool, name=name))
     return tuple(found.values())
 
 
-def _offer(server: ToolServer, listed: ListedTool) -> OfferedTool:
-    parameters = dict(listed.parameters)
+def read_tool(server: ToolServer, listed: ListedTool) -> OfferedTool:
+    """Return a tool that a server lists. A name that is not allowed in requests is changed."""
+    parameters = dict(listed.input_schema)
     if len(json.dumps(parameters, default=str)) > MAX_SCHEMA:
         parameters = {"type": "object"}
+    hint = listed.annotations is not None and bool(listed.annotations.read_only_hint)
     return OfferedTool(
         tool=Tool(
             name=_fit(listed.name),
-            description=sanitize(listed.description)[:MAX_DESCRIPTION],
+            description=sanitize(listed.description or "")[:MAX_DESCRIPTION],
             parameters={"type": "object", "properties": {}} | parameters,
         ),
         server=server.name,
         own_name=listed.name,
-        read_only=server.is_read_only(listed.name, hint=listed.read_only),
-        allowed=server.allows(listed.name),
+        read_only=not {listed.name, ALL}.isdisjoint(server.read_only) or (hint and server.trust),
+        allowed=not {listed.name, ALL}.isdisjoint(server.allow),
     )
 
 

@@ -73,17 +73,3 @@ class ToolServer(ToolTable):
     @property
     def party(self) -> Party:
         return Party(name=tool_party(self.name), recipient=self.recipient, kind="mcp", local=self.local)
-
-    def offers(self, tool: str) -> bool:
-        return not self.only or tool in self.only
-
-    def is_read_only(self, tool: str, *, hint: bool) -> bool:
-        """Return whether a call of this tool changes nothing; `hint` is what the server says."""
-        return _lists(self.read_only, tool) or (hint and self.trust)
-
-    def allows(self, tool: str) -> bool:
-        return _lists(self.allow, tool)
-
-
-def _lists(listed: tuple[str, ...], tool: str) -> bool:
-    return tool in listed or ALL in listed

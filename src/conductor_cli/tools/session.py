@@ -17,7 +17,7 @@ from conductor_cli.core.formatting import format_count, format_duration
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.tools import OfferedTool, ToolResult
 from conductor_cli.programs.schema_check import CheckStopped, find_fault
-from conductor_cli.tools.offered_tools import MAX_TOOLS, Keep, ListedTool, offer_tools, read_result
+from conductor_cli.tools.offered_tools import MAX_TOOLS, Keep, offer_tools, read_result, read_tool
 from conductor_cli.tools.server_program import MAX_MESSAGE, ServerProgram, bounded_stream
 from conductor_cli.tools.servers import ASKS_FOR_LOGIN, Login, ToolServer
 
@@ -119,7 +119,7 @@ class ServerSession:
         self._client: Client | None = None
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._tools: tuple[ListedTool, ...] = ()
+        self._tools: tuple[OfferedTool, ...] = ()
         self._result_schemas: dict[str, Mapping[str, Any]] = {}
         """What the server says that the structured results of its tools follow, by the tool's own name."""
 
@@ -191,7 +191,7 @@ class ServerSession:
             ) as streams:
                 yield streams
 
-    async def tools(self) -> tuple[ListedTool, ...]:
+    async def tools(self) -> tuple[OfferedTool, ...]:
         """Return the tools that the server has now. Raises `ServerError`."""
         if self.stale:
             await self._list()
@@ -200,7 +200,7 @@ class ServerSession:
     async def _list(self) -> None:
         self.stale = False
         assert self._client is not None
-        found: dict[str, ListedTool] = {}
+        found: dict[str, OfferedTool] = {}
         schemas: dict[str, Mapping[str, Any]] = {}
         cursor, more = None, False
         try:
@@ -208,12 +208,8 @@ class ServerSession:
                 for _ in range(MAX_PAGES):
                     page = await self._client.list_tools(cursor=cursor, cache_mode="bypass")
                     for tool in page.tools:
-                        hint = tool.annotations is not None and bool(tool.annotations.read_only_hint)
-                        if self.server.offers(tool.name):
-                            found[tool.name] = ListedTool(
-                                name=tool.name, description=tool.description or "", parameters=tool.input_schema,
-                                read_only=hint,
-                            )  # fmt: skip
+                        if not self.server.only or tool.name in self.server.only:
+                            found[tool.name] = read_tool(self.server, tool)
                         if tool.output_schema is not None:
                             schemas[tool.name] = tool.output_schema
                     cursor, more = page.next_cursor, len(found) > MAX_TOOLS
@@ -248,8 +244,7 @@ class ServerSession:
 
     async def _check_result(self, name: str, result: CallToolResult) -> None:
         """Raise `RuntimeError` for a structured result that does not follow the schema of its tool."""
-        schema = self._result_schemas.get(name)
-        if schema is None:
+        if (schema := self._result_schemas.get(name)) is None:
             return
         if result.structured_content is None and "structured_content" not in result.model_fields_set:
             raise RuntimeError("its result lacks the structured content that the tool promises")
@@ -334,23 +329,19 @@ class McpToolBox:
 
     async def offered(self, servers: Sequence[str]) -> tuple[OfferedTool, ...]:
         """Return the tools of these servers, under names that every provider takes."""
-        known = [self._servers[name] for name in servers if name in self._servers]
-        lists = await asyncio.gather(*(self._tools(server.name) for server in known))
-        return offer_tools(zip(known, lists, strict=True))
+        return offer_tools(await asyncio.gather(*(self._tools(name) for name in servers if name in self._servers)))
 
     async def call(self, tool: OfferedTool, arguments: Mapping[str, Any]) -> ToolResult:
         """Call a tool, if its server can be used and the arguments follow its schema."""
         try:
-            fault = await find_fault(tool.tool.parameters, arguments)
+            if fault := await find_fault(tool.tool.parameters, arguments):
+                return ToolResult(text=f"not called: the arguments do not follow the schema: {fault}", error=True)
+            session = await self._session(tool.server)
         except CheckStopped as stopped:
             text = f"not called: the arguments cannot be checked against the tool's schema: {stopped}"
             return ToolResult(text=text, error=True)
-        if fault:
-            return ToolResult(text=f"not called: the arguments do not follow the schema: {fault}", error=True)
-        try:
-            session = await self._session(tool.server)
         except ServerError as error:
-            return ToolResult(text=f"the call failed: {tool.server} cannot be used: {error}", error=True)
+            return _failed(f"{tool.server} cannot be used: {error}")
         result = await session.call(tool.own_name, arguments)
         return ToolResult(text=self._redact(result.text), error=result.error, attachments=result.attachments)
 
@@ -370,7 +361,7 @@ class McpToolBox:
         sessions, self._sessions = list(self._sessions.values()), {}
         await asyncio.gather(*(session.close() for session in sessions), return_exceptions=True)
 
-    async def _tools(self, name: str) -> tuple[Any, ...]:
+    async def _tools(self, name: str) -> tuple[OfferedTool, ...]:
         try:
             return await (await self._session(name)).tools()
         except ServerError as error:

@@ -1,11 +1,12 @@
-"""A server of tools that asks for a login, with the SDK's own authorization server: `python login_server.py PORT FILE`.
+"""A server of tools with the SDK: `python sdk_server.py PORT [FILE]`. With a `FILE` it asks for a login.
 
-`FILE` has what it does, as JSON, read anew at each request: `refuse` (the user says no), `state` (what comes back in
-place of the state), `revoked` (no token is known any more).
+The authorization server is the SDK's own, too. `FILE` has what it does, as JSON, read anew at each request: `refuse`
+(the user says no), `state` (what comes back in place of the state), `revoked` (no token is known any more).
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import secrets
 import sys
@@ -22,11 +23,12 @@ from mcp.server.auth.provider import (
     construct_redirect_uri,
 )
 from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Image, MCPServer
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+from mcp.types import ToolAnnotations
 from pydantic import AnyHttpUrl
 
-PORT, BOOK = int(sys.argv[1]), Path(sys.argv[2])
+PORT, BOOK = int(sys.argv[1]), Path(sys.argv[-1])
 URL = f"http://127.0.0.1:{PORT}"
 
 
@@ -104,20 +106,48 @@ class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
         self.tokens.pop(token.token, None)
 
 
-server = MCPServer(
-    "login",
-    auth_server_provider=Authority(),
-    auth=AuthSettings(
+LOGIN: dict[str, Any] = {
+    "auth_server_provider": Authority(),
+    "auth": AuthSettings(
         issuer_url=AnyHttpUrl(URL), resource_server_url=AnyHttpUrl(f"{URL}/mcp"), validate_token_resource=True,
         client_registration_options=ClientRegistrationOptions(enabled=True),
     ),
-)  # fmt: skip
+}  # fmt: skip
+READ_ONLY = ToolAnnotations(read_only_hint=True)
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+server = MCPServer("sdk", **(LOGIN if sys.argv[2:] else {}))
 
 
 @server.tool()
 def hello() -> str:
     """Say hello."""
     return "hello"
+
+
+if not sys.argv[2:]:
+
+    @server.tool(annotations=READ_ONLY)
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    @server.tool(annotations=READ_ONLY)
+    def picture() -> Image:
+        """An image."""
+        return Image(data=PIXEL, format="png")
+
+    @server.tool(annotations=READ_ONLY)
+    def fail(why: str) -> str:
+        """Fail."""
+        raise ValueError(why)
+
+    @server.tool(annotations=READ_ONLY)
+    def flood(megabytes: int) -> str:
+        """A result of so many megabytes."""
+        return "x" * (megabytes << 20)
 
 
 if __name__ == "__main__":
