@@ -375,7 +375,7 @@ def test_damaged_evaluations_are_not_listed(two_workers: Stage, cases: Path) -> 
     suites, _, evaluations = listed.out.partition("\n\n")
     lines = [line.split() for line in evaluations.splitlines()]
     assert [(line[0], line[-3:]) for line in lines[1:]] == [(whole, ["2", "4", "4"])]
-    assert "test6.jsonl of livecodebench/code_generation_lite" in suites
+    assert "gpqa_diamond.csv of Idavidrein/gpqa" in suites
 
 
 def test_no_header_of_a_worker_is_stored(two_workers: Stage, cases: Path) -> None:

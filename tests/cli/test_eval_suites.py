@@ -1,16 +1,12 @@
-"""Published suites on the command line: from the hub by name, and programs judged in the sandbox."""
+"""Published suites on the command line from the hub, by name."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from conductor_cli.programs.sandbox import NoSandbox, find_engine
 from tests.cli.stage import Stage
 from tests.hub import Hub, Refusal, gated, hub, read_environment
 
@@ -18,13 +14,6 @@ MATH = "HuggingFaceH4/MATH-500"
 ROWS = "\n".join(
     json.dumps({"problem": f"What is {n} + 1?", "answer": f"{n + 1}", "unique_id": f"q{n}"}) for n in range(60)
 ).encode()
-LCB = "\n".join(
-    json.dumps({
-        "question_content": f"Add two numbers and {n}.", "question_id": f"q{n}", "platform": "x", "difficulty": "easy",
-        "public_test_cases": json.dumps([{"input": "1 2\n", "output": f"{3 + n}\n"}]), "private_test_cases": "[]",
-    })
-    for n in range(2)
-)  # fmt: skip
 
 
 @pytest.fixture
@@ -70,31 +59,7 @@ def test_a_hub_that_refuses_is_an_error_that_says_how_to_go_on(
     assert f"/datasets/{MATH}; with a file that you have: conductor eval math500 --from FILE" in done.err
 
 
-def test_programs_are_judged_in_the_sandbox_or_nothing_is_called(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "test6.jsonl").write_text(LCB)
-    (tmp_path / "worker").write_text(
-        f"#!/bin/sh\ntouch {tmp_path}/called\nprintf '```python\\nprint(sum(map(int, input().split())))\\n```\\n'\n"
-    )
-    (tmp_path / "worker").chmod(0o755)
-    stage.config.write_text(f'[workers.one]\nkind = "command"\ncommand = ["{tmp_path}/worker"]\n')
-    words = ("eval", "livecodebench", "--from", tmp_path / "test6.jsonl", "--systems", "alone", "--yes", "--json")
-    none = stage.inside(*words, "--sandbox", "podman:none/such")
-    assert (none.code, (tmp_path / "called").exists()) == (3, False)
-    assert "code is run only in a sandbox, and there is none here: podman" in none.err
-    if shutil.which("bwrap") is None:
-        pytest.skip("bubblewrap is not installed")
-    try:
-        find_engine("bubblewrap", os.environ)
-    except NoSandbox:
-        return
-    done = stage.ok(*words, "--sandbox", "bubblewrap")
-    (system,) = done.json["systems"]
-    assert (system["right"], system["n"]) == (1, 2)
-
-
 def test_the_list_says_what_a_suite_needs_and_where_it_is_from(stage: Stage) -> None:
     listed = stage.inside("eval", "--list", "--json").json["suites"]
-    (suite,) = [each for each in listed if each["name"] == "livecodebench"]
-    assert (suite["needs"], suite["shareable"], suite["file"]) == (["sandbox"], False, "test6.jsonl")
+    (suite,) = [each for each in listed if each["name"] == "rlpr"]
+    assert (suite["needs"], suite["shareable"], suite["file"]) == (["parquet"], False, "rlpr_train.parquet")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import io
 import json
-import pickle
 import subprocess
-import zlib
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -18,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conductor_cli.app.evaluation import load_cases
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.evals.cases import Case, is_correct, read_cases, write_cases
-from conductor_cli.evals.programs import load_io_tests
-from conductor_cli.evals.suites import SUITES, find_suite, read_suite, readers, rows, suite_by_columns
+from conductor_cli.evals.suites import SUITES, read_suite, suite_by_columns
 
 MATH = {
     "problem": "Compute $1+1$.", "solution": "…", "answer": "2", "subject": "Counting & Probability", "level": 2,
@@ -31,26 +28,16 @@ GPQA = {
     "Record ID": "rec1", "Question": "Why?", "Correct Answer": "yes\n", "Incorrect Answer 1": "no",
     "Incorrect Answer 2": "perhaps", "Incorrect Answer 3": "never", "High-level domain": "Physics",
 }  # fmt: skip
-MMLU_PRO = {
-    "question_id": 70, "question": "Which?", "options": ["w", "x", "y", "N/A"], "answer": "B", "answer_index": 1,
-    "cot_content": "A: Let's think step by step. The answer is (B).", "category": "business",
-}  # fmt: skip
 RLPR = {
     "data_source": "WebInstruct", "ability": "Physics", "reward_model": {"ground_truth": "50400 N", "style": "rule"},
     "prompt": [{"role": "system", "content": "Think."}, {"role": "user", "content": "Which force?"}],
     "extra_info": {"index": 5},
 }  # fmt: skip
-LCB = {
-    "question_title": "A", "question_content": "Add two numbers.", "platform": "atcoder", "question_id": "abc1_a",
-    "starter_code": "", "difficulty": "easy", "metadata": "{}",
-    "public_test_cases": json.dumps([{"input": "1 2\n", "output": "3\n", "testtype": "stdin"}]),
-    "private_test_cases": json.dumps([{"input": "2 2\n", "output": "4\n", "testtype": "stdin"}]),
-}  # fmt: skip
 MMLU = {"question": "Which?", "subject": "abstract_algebra", "choices": ["w", "x", "y", "z"], "answer": 2}
 
 
 def convert(name: str, path: Path, **more: Any) -> tuple[Case, ...]:
-    return read_suite(find_suite(name), path, **more)
+    return read_suite(SUITES[name], path, **more)
 
 
 def lines(path: Path, *rows: Any) -> Path:
@@ -90,18 +77,8 @@ def test_aime25(tmp_path: Path, row: dict[str, Any]) -> None:
     assert is_correct(r"Therefore, $\boxed{070}$.", case)
 
 
-def mmlu_files(place: Path) -> list[Path]:
-    (place / "test").mkdir()
-    plain = table(place / "test" / "abstract_algebra_test.csv", ["Which?", "w", "x", "y", "z", "C"])
-    named = table(place / "mmlu.csv", ["", "Question", "A", "B", "C", "D", "Answer", "Subject"],
-                  ["0", "Which?", "w", "x", "y", "z", "C", "abstract_algebra"])  # fmt: skip
-    return [lines(place / "mmlu.jsonl", MMLU), plain, named]
-
-
-@pytest.mark.parametrize("at", range(3), ids=["json lines", "plain csv", "csv"])
-def test_mmlu(tmp_path: Path, at: int) -> None:
-    """Every format of the rows gives the same case."""
-    assert convert("mmlu", mmlu_files(tmp_path)[at]) == (
+def test_mmlu(tmp_path: Path) -> None:
+    assert convert("mmlu", lines(tmp_path / "mmlu.jsonl", MMLU)) == (
         Case(
             id="abstract-algebra-1", answer="C", scorer="choice", tags=("facts", "abstract-algebra"),
             choices=("w", "x", "y", "z"),
@@ -138,16 +115,9 @@ def test_converted_cases_can_be_written_and_read(tmp_path: Path) -> None:
         ("aime25", {"problem": "?", "answer": "x"}, "not a whole number"),
         ("mmlu", {**MMLU, "answer": 9}, "does not fit the scorer choice"),
         ("mmlu", {**MMLU, "answer": 99}, "'answer' is empty"),
-        ("mmlu", {**MMLU, "choices": 5}, "the choices are not a list"),
         ("gpqa-diamond", MMLU, "'Correct Answer' is missing"),
-        ("mmlu-pro", {**MMLU_PRO, "answer": "D"}, "none of the options"),
-        ("mmlu-pro", {**MMLU_PRO, "options": "abc"}, "not a list of 2 to 10"),
         ("rlpr", {**RLPR, "reward_model": {}}, "'ground_truth' is missing"),
         ("rlpr", {**RLPR, "prompt": []}, "no prompt"),
-        ("livecodebench", {**LCB, "public_test_cases": "[]", "private_test_cases": "[]"}, "it has no tests"),
-        ("livecodebench", {**LCB, "public_test_cases": "[1]"}, "no input or no output"),
-        ("livecodebench", {**LCB, "private_test_cases": "eJx"}, "cannot be unpacked"),
-        ("livecodebench", {**LCB, "metadata": '{"func_name": "os.system(1)"}'}, "no valid name"),
     ],
 )
 def test_a_row_of_another_set_is_reported(tmp_path: Path, name: str, row: Any, says: str) -> None:
@@ -165,7 +135,7 @@ values = (
 
 @given(
     st.sampled_from(sorted(SUITES)),
-    st.dictionaries(st.sampled_from(sorted({*MATH, *GPQA, *MMLU, *MMLU_PRO, *RLPR, *LCB})), values),
+    st.dictionaries(st.sampled_from(sorted({*MATH, *GPQA, *MMLU, *RLPR})), values),
 )
 def test_no_row_crashes_a_converter(tmp_path_factory: pytest.TempPathFactory, name: str, row: dict[str, Any]) -> None:
     with suppress(UsageError):
@@ -191,32 +161,12 @@ def test_an_unusable_file_is_an_error(tmp_path: Path, file: str, content: bytes,
 
 
 def test_an_unknown_suite_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="unknown suite 'x'") as error:
-        convert("x", tmp_path)
-    assert "gpqa-diamond" in error.value.hint
+    for name, hint in (("x", "gpqa-diamond"), ("livecodebench", "Inspect has it")):
+        with pytest.raises(UsageError, match=f"unknown suite '{name}'") as error:
+            load_cases(name, file="x.jsonl", count=None, seed=0)
+        assert hint in error.value.hint
     with pytest.raises(UsageError, match="No such file"):
         convert("mmlu", tmp_path / "none.csv")
-
-
-# Suites with the prompts of their authors
-
-
-def test_mmlu_pro(tmp_path: Path) -> None:
-    """Fillers are left out; with the file of examples beside it, five solved ones of the category come first."""
-    path = lines(tmp_path / "test.jsonl", MMLU_PRO)
-    (case,) = convert("mmlu-pro", path)
-    assert case == Case(
-        id="70", answer="B", scorer="mmlu-pro", choices=("w", "x", "y"), tags=("facts", "business"),
-        question="The following are multiple choice questions (with answers) about business. Think step by step and "
-        'then output the answer in the format of "The answer is (X)" at the end.\n\n'
-        "Question: Which?\nOptions: A. w\nB. x\nC. y\nAnswer: Let's think step by step.",
-    )  # fmt: skip
-    others = [{**MMLU_PRO, "question": f"Example {number}?", "category": "law"} for number in range(3)]
-    lines(tmp_path / "validation.jsonl", *others, *[{**MMLU_PRO, "question": f"Old {n}?"} for n in range(7)])
-    (shown,) = convert("mmlu-pro", path)
-    assert [f"Old {n}?" in shown.question for n in range(7)] == [True] * 5 + [False] * 2
-    assert "Example" not in shown.question
-    assert "Answer: Let's think step by step. The answer is (B).\n\nQuestion: Old 1?" in shown.question
 
 
 def test_rlpr(tmp_path: Path) -> None:
@@ -228,63 +178,6 @@ def test_rlpr(tmp_path: Path) -> None:
     assert len(convert("rlpr", tmp_path / "train.jsonl", count=2)) == 2
     with pytest.raises(UsageError, match="the file holds 2 cases"):
         convert("rlpr", tmp_path / "train.jsonl", count=3)
-
-
-def packed(value: object, protocol: int = 4) -> str:
-    return base64.b64encode(zlib.compress(pickle.dumps(value, protocol))).decode()
-
-
-@pytest.mark.parametrize("protocol", range(2, 6))
-def test_livecodebench(protocol: int, tmp_path: Path) -> None:
-    """Public and private tests become the answer; private ones may be packed as their authors pack them."""
-    tests = json.dumps([{"input": "5 6\n", "output": "11 é\n", "testtype": "stdin"}], ensure_ascii=False)
-    row = {**LCB, "private_test_cases": packed(tests, protocol)}
-    (case,) = convert("livecodebench", lines(tmp_path / "test6.jsonl", row))
-    assert load_io_tests(case.answer).tests == (("1 2\n", "3\n"), ("5 6\n", "11 é\n"))
-    assert (case.id, case.scorer, case.tags) == ("abc1_a", "program", ("code", "atcoder", "easy"))
-    assert "### Format: Read the inputs from stdin" in case.question
-    assert case.question.endswith(
-        "```python\n# YOUR CODE HERE\n```\n\n### Answer: (use the provided format with backticks)\n\n"
-    )
-
-
-def test_livecodebench_with_a_function(tmp_path: Path) -> None:
-    """The code to start from is in the question, the name of the function in the answer."""
-    row = {**LCB, "starter_code": "class Solution:", "metadata": '{"func_name": "add"}'}
-    (case,) = convert("livecodebench", lines(tmp_path / "test6.jsonl", row))
-    assert "delimiters.\n```python\nclass Solution:\n```" in case.question
-    assert load_io_tests(case.answer).function == "add"
-
-
-class Evil:
-    def __reduce__(self) -> tuple[Any, ...]:
-        return print, ("the pickle was run",)
-
-
-@pytest.mark.parametrize(
-    ("data", "says"),
-    [
-        (packed(Evil()), "holds more than a text"), (packed(["x"]), "holds more than a text"),
-        (packed("x")[:-8], "cut off"), (packed("x" * 99)[:20], "cut off"), ("%%%", "cannot be unpacked"),
-        (base64.b64encode(zlib.compress(b"\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\x7f")).decode(), "pickle"),
-        (base64.b64encode(zlib.compress(b"")).decode(), "pickle"), (packed("not JSON"), "Expecting value"),
-    ],
-)  # fmt: skip
-def test_a_hostile_pickle_is_never_unpickled(
-    data: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Only a text is taken out of it; anything else is an error that names the row."""
-    with pytest.raises(UsageError, match="row 1") as error:
-        convert("livecodebench", lines(tmp_path / "test6.jsonl", {**LCB, "private_test_cases": data}))
-    assert says in error.value.message
-    assert capsys.readouterr().out == ""
-
-
-def test_tests_that_unpack_to_too_much_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "MAX_TESTS", 10_000)
-    row = {**LCB, "private_test_cases": packed("x" * 100_000)}
-    with pytest.raises(UsageError, match="cut off or too large"):
-        convert("livecodebench", lines(tmp_path / "test6.jsonl", row))
 
 
 def test_a_parquet_file_gives_the_same_cases(tmp_path: Path) -> None:
@@ -318,15 +211,14 @@ def test_a_sample_reads_only_its_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("{}".encode("utf-16"), "row 1"), (b'{"problem": "\xff"}', "row 1"), (json.dumps(MATH).encode()[:-9], "row 1"),
-        (b"x" * 2000, "a line of more than"), (b"1\n" * 101, "more than 100 lines"),
+        ("{}".encode("utf-16"), "is not UTF-8 text"), (b'{"problem": "\xff"}', "is not UTF-8 text"),
+        (json.dumps(MATH).encode()[:-9], "row 1"), (b"x" * 2000, "is larger than"),
     ],
 )  # fmt: skip
 def test_wrongly_encoded_cut_off_and_huge_files_are_errors(
     content: bytes, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows, "MAX_LINE", 1000)
-    monkeypatch.setattr(rows, "MAX_LINES", 100)
+    monkeypatch.setattr("conductor_cli.evals.cases.MAX_FILE_SIZE", 1000)
     (tmp_path / "test.jsonl").write_bytes(content)
     with pytest.raises(UsageError, match=says):
         convert("math500", tmp_path / "test.jsonl")

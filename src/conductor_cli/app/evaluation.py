@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass, replace
@@ -25,10 +24,9 @@ from conductor_cli.evals.cases import COUNT, EVERYDAY, EVERYDAY_FILE, NAME, Case
 from conductor_cli.evals.cost import Budget, CostEstimate, estimate_cost, has_no_cost, unpriced_models
 from conductor_cli.evals.judge import Judge
 from conductor_cli.evals.outcomes import CaseOutcome, Evaluation, EvaluationSpec
-from conductor_cli.evals.programs import judging_in, require_sandbox
 from conductor_cli.evals.runner import run_cases
 from conductor_cli.evals.scorers import SCORERS
-from conductor_cli.evals.suites import SUITES, find_suite, read_suite, suite_by_columns
+from conductor_cli.evals.suites import DROPPED_SUITES, SUITES, read_suite, suite_by_columns
 from conductor_cli.evals.systems import DEFAULT, System, needs_planner, select_systems, unmeasured_workers
 from conductor_cli.models.disk import check_writable
 from conductor_cli.models.response_cache import model_identity
@@ -44,9 +42,8 @@ class EvaluationRequest:
     Without `systems` those of `default` are compared, and the conductor is left out if there is no model that plans.
 
     `max_cost` is in US dollars, for all parts of a continued evaluation together.
-    `sandbox` names the one in which code is run; empty for the first that works. `judge` is the worker that judges
-    answers, beside the rules where a case has one; empty for none. With `reuses`, an evaluation of the same that has
-    ended is taken as it is, instead of a new one.
+    `judge` is the worker that judges answers, beside the rules where a case has one; empty for none. With `reuses`, an
+    evaluation of the same that has ended is taken as it is, instead of a new one.
     """
 
     source: str
@@ -58,7 +55,6 @@ class EvaluationRequest:
     repeat: int = 1
     parallel: int = 8
     max_cost: Decimal | None = None
-    sandbox: str = ""
     judge: str = ""
     reuses: bool = False
 
@@ -112,13 +108,11 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
 
     The newest evaluation of the same is continued if it is unfinished. Raises `UsageError` if no system can run,
     `PolicyError` if a cost limit cannot be enforced, `ConductorUnusable` or `KeyMissing` if a system that the request
-    names needs the planner and there is none, `ConfigError` if nothing can be stored or code cannot be run.
+    names needs the planner and there is none, `ConfigError` if nothing can be stored.
     """
     check_writable(evaluations_directory(settings), "the evaluation", f"{PREFIX}STATE_DIR=DIR")
     if not request.judge and any(SCORERS[case.scorer].needs == "judge" for case in request.cases):
         raise UsageError("a case has the scorer model, which needs a judge", hint="name a worker: --judge WORKER")
-    has_code = any(SCORERS[case.scorer].needs == "sandbox" for case in request.cases)
-    engine = await asyncio.to_thread(require_sandbox, request.sandbox) if has_code else None
     async with AsyncExitStack() as stack:
         opened, no_planner = await _open_models(request, settings)
         stack.push_async_callback(opened.close)
@@ -176,13 +170,11 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
         # Until a run has ended, the least of the estimate is all there is to go by.
         least = estimate.low.cost[0] / estimate.runs if estimate and estimate.runs else Decimal(0)
         expected = max([outcome.cost or Decimal(0) for outcome in outcomes], default=least)
-        prepared = PreparedEvaluation(
+        yield PreparedEvaluation(
             request=request, conductor=conductor, systems=systems, spec=spec, stored=stored, done=len(done),
             budget=Budget(limit, spent=spent, expected=expected), estimate=estimate, left_out=left_out,
             judge=judge, planner=opened.planner,
         )  # fmt: skip
-        with judging_in(engine):
-            yield prepared
 
 
 async def _open_models(request: EvaluationRequest, settings: Settings) -> tuple[OpenedConductor, str]:
@@ -270,8 +262,9 @@ def load_cases(
         path = Path(source).expanduser()
         return path.name, read_suite(suite_by_columns(path.name, columns), path, count=count, seed=seed)
     if file is not None:
-        suite = find_suite(source)
-        return suite.name, read_suite(suite, Path(file).expanduser(), count=count, seed=seed)
+        if source not in SUITES:
+            raise UsageError(f"unknown suite {source!r:.60}", hint=_known_suites(source))
+        return source, read_suite(SUITES[source], Path(file).expanduser(), count=count, seed=seed)
     if source == rehearsal.NAME:
         return source, rehearsal.held_out_cases(count or rehearsal.EVAL_CASES, seed)
     if source == NAME:
@@ -283,13 +276,16 @@ def load_cases(
         suite = SUITES[source]
         raise UsageError(f"{source} needs its file: --from FILE", hint=f"{suite.source} on the Hugging Face hub")
     if not path.exists() and not path.suffix:
-        known = f"built-in: {rehearsal.NAME}, {NAME}, {EVERYDAY}; conductor eval --list shows the published sets"
-        if source.startswith("bigcodebench"):
-            known = "it was dropped; Inspect has it: docs/harnesses.md"
-        raise UsageError(f"{path} is neither a file nor a set", hint=known)
+        raise UsageError(f"{path} is neither a file nor a set", hint=_known_suites(source))
     # A file that is called like a set must not be taken for it when results are compared.
     name = str(path.absolute()) if path.name in (rehearsal.NAME, NAME, EVERYDAY, *SUITES) else path.name
     return name, sample_cases(read_cases(path), count, seed)
+
+
+def _known_suites(source: str) -> str:
+    if source.startswith(DROPPED_SUITES):
+        return "it was dropped; Inspect has it: docs/harnesses.md"
+    return f"built-in: {rehearsal.NAME}, {NAME}, {EVERYDAY}; published: {', '.join(SUITES)}"
 
 
 def sample_cases(cases: Sequence[Case], count: int | None, seed: int) -> tuple[Case, ...]:

@@ -26,7 +26,6 @@ from conductor_cli.core.usage import CHARS_PER_TOKEN, Usage, with_cost
 from conductor_cli.evals import cases as builtin
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.mathematics import require_math_verify
-from conductor_cli.evals.programs import require_sandbox
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.models.disk import check_room
 from conductor_cli.models.response_cache import model_identity
@@ -189,8 +188,6 @@ class Training:
             raise UsageError("training cannot judge by a model", hint="give the cases another scorer than model")
         if "math-verify" in needs:
             require_math_verify()
-        if "sandbox" in needs:
-            require_sandbox()
         identities = {
             worker.name: [model_identity(worker), worker.about, dict(worker.card.strengths), worker.card.words]
             for worker in pool

@@ -89,6 +89,7 @@ _OPTIONS: Final[Mapping[str, tuple[str, str]]] = {
         ("--pool", "it was dropped; say what a worker reads: conductor workers add NAME --set accepts=image,pdf"),
     ),
     "--html": ("--show", "it was dropped; the figures: --json; the answers: evals/ in the state directory"),
+    "--sandbox": ("--judge", "it was dropped with livecodebench; Inspect runs code: docs/harnesses.md"),
     "--csv": ("--by", "it was dropped; --json prints the same rows, and jq -r makes a table of them"),
     "--gpu-layers": ("--seed", "it is a setting: conductor config set conductor.gpu_layers auto|all|N"),
     "--count": ("--since", "it was dropped; use instead: -n N"),

@@ -111,15 +111,6 @@ def eval_command(
             help="How a JSON Lines, CSV or Parquet file of others names question, answer, choices, scorer, id, tags.",
         ),
     ] = "",
-    sandbox: Annotated[
-        str | None,
-        typer.Option(
-            "--sandbox",
-            metavar="KIND[:PYTHON|:IMAGE]",
-            show_default=False,
-            help="Where code is run: bubblewrap, docker or podman. Default: the first that works here.",
-        ),
-    ] = None,
     judge: Annotated[
         str,
         typer.Option(
@@ -166,7 +157,7 @@ def eval_command(
     request = EvaluationRequest(
         source=name, cases=loaded, seed=seed, repeat=repeat, systems=systems,
         parallel=parallel, workers=opt.parse_names(workers), max_cost=opt.parse_cost(max_cost),
-        sandbox=sandbox or "", judge=judge,
+        judge=judge,
     )  # fmt: skip
     settings = replace(settings, rehearsal=name == REHEARSAL)
     stored, code = run_evaluation(request, settings, yes=yes, quiet=context.obj.quiet)

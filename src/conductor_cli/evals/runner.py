@@ -15,7 +15,6 @@ from conductor_cli.evals.outcomes import CaseOutcome, Evaluation, ResultWriter, 
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.evals.systems import System
 from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity
-from conductor_cli.programs.sandbox import stoppable
 from conductor_cli.run import Conductor, start_run
 from conductor_cli.run.conductor import model_semaphores
 
@@ -108,15 +107,7 @@ async def _run_case(  # noqa: PLR0913 - one run is all of this
     run = start_run(conductor, Question(text=case.question), plan=plan)
     events = [event async for event, _ in run]
     score = partial(judge_run, system, case, run.trace, events)
-    if SCORERS[case.scorer].slow:
-        with stoppable() as stop:
-            try:
-                outcome = await asyncio.to_thread(score)
-            except asyncio.CancelledError:
-                stop.set()  # the programs that it runs
-                raise
-    else:
-        outcome = score()
+    outcome = await asyncio.to_thread(score) if SCORERS[case.scorer].slow else score()
     if judge is not None:
         outcome = await judge.judge(outcome, case)
     outcome = replace(outcome, draw=draw)

@@ -11,20 +11,13 @@ r"""Which answer a text gives, and whether it is right. The text was written by 
              line, chosen ("I would go with C"), one of the choices written out, or the only one in brackets. A small
              letter counts only in brackets or at the end of its line; letters that are not offered are ignored
     math     the last expression in the text, compared by the library math-verify (extra `eval`)
-    mmlu-pro, rlpr     the rules of the authors of these suites
-    program  the program in the text passes its tests in a sandbox (`programs`)
+    rlpr     what stands between <answer> and </answer>, compared as the authors of arXiv 2512.04388 do it: as text
+             without case, as a percentage, and as a number with a tolerance of a thousandth
     model    a worker judges it by the expected answer (`judge`)
 
 What a text denies ("not 70", "it cannot be (C)", "(D) is wrong") is not its answer.
 
 To add one, write a `Scorer` and add it to `SCORERS`.
-
-The rules of published suites that are unlike the others:
-
-mmlu-pro  the letter by the three rules of TIGER-AI-Lab/MMLU-Pro (`evaluate_from_api.py`), one after the other.
-          Its authors guess for a text without any letter; here it is wrong
-rlpr      what stands between <answer> and </answer>, compared as the authors of arXiv 2512.04388 do it: as text
-          without case, as a percentage, and as a number with a tolerance of a thousandth
 """
 
 from __future__ import annotations
@@ -40,32 +33,10 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Final, Literal
 
-from conductor_cli.evals import mathematics, programs
+from conductor_cli.evals import mathematics
 from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child
 
 MAX_PUBLISHED_TEXT: Final = 100_000  # Characters at the end of a text that are searched
-_SAID: Final = re.compile(r"answer is \(?([A-J])\)?")
-_PUBLISHED_ANNOUNCED: Final = re.compile(r"[aA]nswer:\s*([A-J])")
-_LETTER: Final = re.compile(r"\b[A-J]\b")
-
-
-def mmlu_pro_letter(text: str, _: Sequence[str] = ()) -> str:
-    """The first letter after "answer is", else one after "answer:", else the last letter at all."""
-    text = text[-MAX_PUBLISHED_TEXT:].replace("**", "")
-    if said := _SAID.search(text):
-        return said[1]
-    # The last letter that the first line with one announces: the authors search with a greedy `.*` before it.
-    found = None
-    for match in _PUBLISHED_ANNOUNCED.finditer(text):
-        if found is not None and "\n" in text[found.start() : match.start()]:
-            break
-        found = match
-    if letter := found[1] if found is not None else "":
-        return letter
-    letters = _LETTER.findall(text)
-    return letters[-1] if letters else ""
-
-
 _ANSWER: Final = re.compile(r"<answer>(.*?)</answer>", re.IGNORECASE | re.DOTALL)
 _UNIT: Final = re.compile(r"[A-Za-z/^.\s]+$")
 _PUBLISHED_NUMBER: Final = re.compile(r"-?\d+\.?\d*")
@@ -149,7 +120,7 @@ class Scorer:
     is_correct: Callable[[str, str, Sequence[str]], bool]
     can_match: Callable[[str, Sequence[str]], bool]
     slow: bool = False
-    needs: Literal["", "math-verify", "sandbox", "judge"] = ""
+    needs: Literal["", "math-verify", "judge"] = ""
 
 
 def _tail(text: str) -> str:
@@ -392,17 +363,8 @@ SCORERS: Final[dict[str, Scorer]] = {
         is_correct=lambda text, answer, _: mathematics.is_equivalent(_tail(text), answer),
         can_match=lambda answer, _: bool(answer.strip("$ ")), slow=True, needs="math-verify",
     ),
-    "mmlu-pro": Scorer(
-        extract=mmlu_pro_letter,
-        is_correct=lambda text, answer, _: mmlu_pro_letter(text) == answer,
-        can_match=lambda answer, choices: answer in ascii_uppercase[: min(len(choices), 10)],
-    ),
     "rlpr": Scorer(
         extract=rlpr_answer, is_correct=is_rlpr, can_match=lambda answer, _: bool(answer.strip()),
-    ),
-    "program": Scorer(
-        extract=programs.extract_program, is_correct=programs.passes_io_tests,
-        can_match=programs.can_run_io_tests, slow=True, needs="sandbox",
     ),
     # Wrong until the judge has said otherwise.
     "model": Scorer(

@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +23,6 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.command.programs import PROGRAMS, State
 from conductor_cli.programs.guarded_program import GuardedProgram, ProgramEnding
-from conductor_cli.programs.sandbox import ISOLATED, SYSTEM, system_mounts, why_not
 
 PIECE: Final = 64 * 1024  # bytes that are read at once
 TAIL: Final = 8 * 1024  # bytes of standard error that are kept: the last ones
@@ -157,6 +158,12 @@ async def working_directory(given: str) -> AsyncGenerator[Path]:
             await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
 
 
+SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store")
+"""Where programs and libraries are. Some are links into others."""
+
+ISOLATED: Final = ("--die-with-parent", "--new-session", "--unshare-all", "--cap-drop", "ALL")
+"""Namespaces of its own, no network, no terminal, no rights, and an end together with whoever started it."""
+
 SYSTEM_FILES: Final = (
     "alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies", "fonts", "group", "host.conf",
     "hosts",
@@ -210,7 +217,12 @@ def show_state(view: SandboxView, state: Sequence[State], environ: Mapping[str, 
 def sandbox_words(bwrap: str, view: SandboxView, words: Sequence[str]) -> list[str]:
     """Return the command line that runs a program in its sandbox."""
     line = [*(view.network or ()), bwrap, *ISOLATED, *(("--share-net",) if view.network is not None else ())]
-    line += [*(_AS_USER if view.network else ()), *system_mounts(SYSTEM_FILES)]
+    line += _AS_USER if view.network else ()
+    for place in SYSTEM:
+        linked = os.path.islink(place)  # noqa: PTH114 - a text
+        line += ["--symlink", os.readlink(place), place] if linked else ["--ro-bind-try", place, place]  # noqa: PTH115
+    for name in SYSTEM_FILES:
+        line += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     line += ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev"]  # root could write there
     for place in ("/tmp", "/var/tmp", "/run", *((view.home,) if view.home not in ("", "/") else ())):  # noqa: S108
         line += ["--tmpfs", place]
@@ -250,6 +262,24 @@ def own_network(bwrap: str, environ: Mapping[str, str]) -> tuple[str, ...]:
         "--dns-forward", address, "--",
     )  # fmt: skip
     return () if why_not(bwrap, *_AS_USER, "--share-net", before=words) else words
+
+
+@cache
+def why_not(bwrap: str, *words: str, before: tuple[str, ...] = ()) -> str:
+    """Return why bubblewrap cannot make a sandbox with these options, empty where it can. A container may forbid it.
+
+    `before` are the words of a program that starts it.
+    """
+    shown = ("--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev")
+    try:
+        tried = subprocess.run(  # noqa: S603 - a fixed program
+            [*before, bwrap, *ISOLATED, *words, *shown, "true"],
+            capture_output=True, timeout=10, check=False, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{error!s:.200}"
+    said = tried.stderr.decode("utf-8", "replace").strip()
+    return "" if not tried.returncode else said[:200] or f"exit code {tried.returncode}"
 
 
 OWN_NETWORK_HINT: Final = "to give the sandbox a network of its own, install passt and do not run as root"

@@ -1,0 +1,315 @@
+r"""Published suites, and other files whose columns are named, as cases: JSON Lines, CSV, and Parquet with an extra.
+
+The instruction after a question (a box, or a letter on the last line) is that of published harnesses, and what the
+scorers look for. RLPR has the prompt of its authors. Files are not trusted: a row that is damaged, cut off or of
+another kind is an error that names it.
+
+To add a suite, write a reader, a function from a row to a case, and add a `Suite` to `SUITES`.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from random import Random
+from string import ascii_uppercase
+from typing import Any, Final, Literal
+
+from conductor_cli.core.errors import ConfigError, UsageError
+from conductor_cli.core.formatting import format_size
+from conductor_cli.evals.cases import Case, check_case, read_case_file
+
+MAX_TABLE: Final = 2_000_000_000  # Bytes of a Parquet file
+MAX_RLPR_ANSWER: Final = 30  # Characters of an answer; arXiv 2512.04388 leaves questions with a longer one out
+BOX: Final = "Put the final answer in \\boxed{}."
+LETTER: Final = "End with a line of this form, with one letter: Answer: X"
+
+Row = Mapping[str, Any]
+Reader = Callable[[Row, int, int], Case | None]
+"""From a row, its number, from 1, and the seed to a case; None where the suite leaves it out.
+
+Raises `KeyError`, `ValueError`.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suite:
+    """A published set of questions.
+
+    `repo` and `file` say where it is on the hub, `split` which part of it that is. `prompt` and `scoring` name where
+    they are from. `shareable`: whether its licence lets anybody pass it on; what is not is never stored with this
+    project. `gated`: the hub gives it only to who has agreed.
+    """
+
+    name: str
+    about: str
+    reader: Reader
+    repo: str
+    file: str
+    split: str
+    licence: str
+    prompt: str
+    scoring: str
+    needs: tuple[Literal["math-verify", "parquet"], ...] = ()
+    shareable: bool = True
+    gated: bool = False
+
+    @property
+    def source(self) -> str:
+        return f"{self.file} of {self.repo}" if self.repo else self.file
+
+    def json(self) -> dict[str, object]:
+        """What readers see of it."""
+        return {item.name: getattr(self, item.name) for item in fields(self) if item.name != "reader"}
+
+
+# Rows as cases
+
+
+def field(row: Row, *names: str) -> str:
+    """The first of these fields that exists. Raises `KeyError`."""
+    value = next((row[name] for name in names if row.get(name) is not None), None)
+    if value is None:
+        raise KeyError(names[0])
+    return str(value).strip()
+
+
+def tags(*texts: object) -> tuple[str, ...]:
+    """The texts as tags: "Counting & Probability" becomes counting-probability."""
+    found = ("-".join(re.findall(r"[a-z0-9]+", str(text or "").lower())) for text in texts)
+    return tuple(dict.fromkeys(tag for tag in found if tag))
+
+
+def math500(row: Row, number: int, _: int) -> Case:
+    """`test.jsonl` of HuggingFaceH4/MATH-500: problem, answer, subject, level, unique_id."""
+    level = row.get("level")
+    return Case(
+        id=str(row.get("unique_id") or number), question=f"{field(row, 'problem')}\n\n{BOX}",
+        answer=field(row, "answer"), scorer="math",
+        tags=tags("math", row.get("subject"), f"level {level}" if level is not None else ""),
+    )  # fmt: skip
+
+
+def aime25(row: Row, number: int, _: int) -> Case:
+    """`test.jsonl` of math-ai/aime25, or the files of opencompass/AIME2025: problem or question, answer, id."""
+    answer = re.match(r"\d{1,3}", field(row, "answer"))  # one of opencompass's ends with a degree sign
+    if answer is None:
+        raise ValueError("the answer is not a whole number from 0 to 999")
+    return Case(
+        id=str(row.get("id") or number), question=f"{field(row, 'problem', 'question')}\n\n{BOX}",
+        answer=str(int(answer[0])), scorer="number", tags=("math", "aime"),
+    )  # fmt: skip
+
+
+def mmlu(row: Row, number: int, _: int) -> Case:
+    """A row of cais/mmlu: question, choices, answer (a number from 0), subject."""
+    subject, answer = row.get("subject"), field(row, "answer")
+    letter = ascii_uppercase[int(answer) :][:1] if answer.isdecimal() else answer
+    name = "-".join((*tags(subject), str(number)))
+    return _multiple_choice(
+        name, field(row, "question"), _listed(row.get("choices")), letter, tags("facts", subject)
+    )  # fmt: skip
+
+
+def gpqa(row: Row, number: int, seed: int) -> Case:
+    """`gpqa_diamond.csv` of Idavidrein/gpqa: Question, Correct Answer, Incorrect Answer 1 to 3, Record ID.
+
+    The choices are shuffled by seed and question, because the right one is always first in the file.
+    """
+    choices = [field(row, "Correct Answer"), *(field(row, f"Incorrect Answer {index}") for index in (1, 2, 3))]
+    name, order = str(row.get("Record ID") or number), list(range(len(choices)))
+    Random(f"{seed}/{name}").shuffle(order)  # noqa: S311 - reproducible, no secret
+    shuffled, letter = [choices[at] for at in order], ascii_uppercase[order.index(0)]
+    tagged = tags("science", row.get("High-level domain"))
+    return _multiple_choice(name, field(row, "Question"), shuffled, letter, tagged)
+
+
+def rlpr(row: Row, number: int, _: int) -> Case | None:
+    """A row of openbmb/RLPR-Train-Dataset or RLPR-Evaluation: prompt (messages), ability, reward_model, extra_info.
+
+    None for an answer that is too long.
+    """
+    reward, messages = row.get("reward_model"), row.get("prompt")
+    if not isinstance(reward, Mapping) or not isinstance(messages, list) or not messages:
+        raise ValueError("it has no prompt or no reward_model")
+    answer = field(reward, "ground_truth")
+    if len(answer) > MAX_RLPR_ANSWER:
+        return None
+    more = row.get("extra_info")
+    index = more.get("index") if isinstance(more, Mapping) else None
+    return Case(
+        id="-".join((*tags(row.get("data_source")), str(number if index is None else index), str(number))),
+        question="\n\n".join(field(message, "content") for message in messages if isinstance(message, Mapping)),
+        answer=answer, scorer="rlpr", tags=tags("reasoning", row.get("ability")),
+    )  # fmt: skip
+
+
+def by_columns(columns: Mapping[str, str]) -> Reader:
+    """Return a reader that takes each field of a case from the column of this name. `question` and `answer` are needed.
+
+    `scorer` may name a scorer itself. The answer to a multiple choice is a letter, a number from 0, or a choice.
+    """
+
+    def read(row: Row, number: int, _: int) -> Case:
+        name = field(row, columns["id"]) if "id" in columns else str(number)
+        question, answer = field(row, columns["question"]), field(row, columns["answer"])
+        tagged, choices = (_listed(row.get(columns.get(each, ""))) for each in ("tags", "choices"))
+        if not choices:
+            scorer = str(row.get(columns.get("scorer", ""), columns.get("scorer", "exact")))
+            return Case(id=name, question=question, answer=answer, scorer=scorer, tags=tags(*tagged))
+        if answer in choices:
+            answer = ascii_uppercase[choices.index(answer)]
+        elif answer.isdecimal():
+            answer = ascii_uppercase[int(answer) :][:1]
+        return _multiple_choice(name, question, choices, answer, tags(*tagged))
+
+    return read
+
+
+def _listed(value: object) -> list[str]:
+    """The texts of a list, which a column of a CSV file holds as JSON; a text alone is one of them."""
+    if isinstance(value, str) and value.startswith("["):
+        value = json.loads(value)
+    return [str(each) for each in value] if isinstance(value, (list, tuple)) else [str(value)] if value else []
+
+
+def _multiple_choice(name: str, question: str, choices: Sequence[str], answer: str, tagged: tuple[str, ...]) -> Case:
+    listed = "\n".join(f"{letter}) {choice}" for letter, choice in zip(ascii_uppercase, choices, strict=False))
+    return Case(
+        id=name, question=f"{question}\n\n{listed}\n\n{LETTER}", answer=answer, scorer="choice", tags=tagged,
+        choices=tuple(choices),
+    )  # fmt: skip
+
+
+SUITES: Final = {
+    suite.name: suite
+    for suite in (
+        Suite(
+            name="math500", about="500 competition problems", reader=math500, needs=("math-verify",),
+            repo="HuggingFaceH4/MATH-500", file="test.jsonl", split="test", licence="MIT",
+            prompt="a box for the answer, as in published harnesses", scoring="math-verify",
+        ),
+        Suite(
+            name="aime25", about="30 competition problems of 2025", reader=aime25, licence="Apache-2.0",
+            repo="math-ai/aime25", file="test.jsonl", split="test",
+            prompt="a box for the answer, as in published harnesses", scoring="equal whole numbers",
+        ),
+        Suite(
+            name="mmlu", about="14,042 questions of 57 subjects", reader=mmlu, needs=("parquet",),
+            repo="cais/mmlu", file="all/test-00000-of-00001.parquet", split="test", licence="MIT",
+            prompt="a letter on the last line, as in published harnesses", scoring="the letter",
+        ),
+        Suite(
+            name="gpqa-diamond", about="198 questions of natural science", reader=gpqa,
+            repo="Idavidrein/gpqa", file="gpqa_diamond.csv", split="diamond", licence="CC-BY-4.0", gated=True,
+            shareable=False,  # its authors ask everybody not to put the questions where crawlers find them
+            prompt="a letter on the last line, as in published harnesses", scoring="the letter",
+        ),
+        Suite(
+            name="rlpr", about="questions of all subjects with short answers", reader=rlpr,
+            repo="openbmb/RLPR-Train-Dataset", file="rlpr_train.parquet", split="train; answers of up to 30 characters",
+            licence="CC-BY-NC-4.0", shareable=False, needs=("parquet",),
+            prompt="its authors', as it is in the file", scoring="that of arXiv 2512.04388",
+        ),
+    )
+}  # fmt: skip
+"""Every suite, by its name on the command line."""
+
+DROPPED_SUITES: Final = ("bigcodebench", "livecodebench", "mmlu-pro")
+"""Suites of the release before. Inspect has them."""
+
+FIELDS: Final = ("id", "question", "answer", "choices", "scorer", "tags")
+
+
+def suite_by_columns(name: str, text: str) -> Suite:
+    """The suite whose file has these columns: `question=problem,answer=target`. Raises `UsageError`."""
+    columns = {field.strip(): column.strip() for field, _, column in (each.partition("=") for each in text.split(","))}
+    wrong = next((field for field, column in columns.items() if field not in FIELDS or not column), "")
+    if wrong or not {"question", "answer"} <= columns.keys():
+        hint = f"for example: --fields question=problem,answer=target; fields: {', '.join(FIELDS)}"
+        raise UsageError(
+            f"--fields: {wrong!r:.40} is not FIELD=COLUMN" if wrong else "--fields needs question and answer", hint=hint
+        )
+    return Suite(
+        name=name, about="", reader=by_columns(columns), repo="", split="", licence="", prompt="", scoring="",
+        file="--fields with the names of its columns",
+    )  # fmt: skip
+
+
+# Files
+
+
+def read_suite(suite: Suite, path: Path, *, count: int | None = None, seed: int = 0) -> tuple[Case, ...]:
+    """The cases of a suite from its file, all or `count` of them that the seed chooses, in the order of the file.
+
+    `seed` also shuffles choices. Only what is chosen is read. Raises `UsageError` for a file that cannot be read, a row
+    that is not of this suite, or fewer cases than `count`.
+    """
+    hint = f"use {suite.source}"
+    try:
+        rows, read_row = _open_rows(path)
+    except csv.Error as error:
+        raise UsageError(f"{path}: not a file of {suite.name}: {error}", hint=hint) from None
+    if not rows:
+        raise UsageError(f"{path} contains no rows", hint=hint)
+    order = list(range(rows))
+    if count is not None:
+        Random(seed).shuffle(order)  # noqa: S311 - reproducible, no secret
+    found: dict[str, tuple[int, Case]] = {}
+    for number in (index + 1 for index in order):
+        try:
+            row = read_row(number - 1)
+            if not isinstance(row, Mapping):
+                raise ValueError("it is not an object")  # noqa: TRY004 - the file's fault, not the caller's
+            case = suite.reader(row, number, seed)
+            if case is None:
+                continue
+            check_case(case)
+        except (KeyError, ValueError, RecursionError, MemoryError, UsageError) as error:
+            problem = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)[:300]
+            raise UsageError(f"{path}, row {number}: not a row of {suite.name}: {problem}", hint=hint) from None
+        if case.id in found:
+            message = f"{path}, row {number}: row {found[case.id][0]} has the same id {case.id!r:.80}"
+            raise UsageError(message, hint=hint)
+        found[case.id] = number, case
+        if len(found) == count:
+            break
+    if count is not None and len(found) < count:
+        raise UsageError(f"--n {count}: the file holds {len(found)} cases", hint="leave out --n to take all")
+    if not found:
+        raise UsageError(f"{path} has no case that {suite.name} takes", hint=hint)
+    return tuple(case for _, case in sorted(found.values(), key=lambda item: item[0]))
+
+
+def _open_rows(path: Path) -> tuple[int, Callable[[int], Any]]:
+    """How many rows a file has, by its ending, and what reads one by its number, from 0, and raises `ValueError`.
+
+    Raises `UsageError`, `ConfigError` if an extra is missing, or `csv.Error`.
+    """
+    if path.suffix.lower() == ".parquet":
+        if importlib.util.find_spec("pyarrow") is None:
+            hint = "pip install 'conductor-llm[parquet]'"
+            raise ConfigError("a Parquet file needs pyarrow, which is not installed", hint=hint)
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        try:
+            if path.stat().st_size > MAX_TABLE:
+                raise UsageError(f"{path} is larger than {format_size(MAX_TABLE)}")
+            table = parquet.read_table(path)
+        except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+            said = str(error).partition("\n")[0]
+            raise UsageError(f"{path} is no Parquet file that can be read: {said:.200}") from None
+        return int(table.num_rows), lambda number: table.slice(number, 1).to_pylist()[0]
+    text = read_case_file(path)
+    if path.suffix.lower() == ".csv":
+        rows = list(csv.DictReader(io.StringIO(text, newline="")))
+        return len(rows), rows.__getitem__
+    lines = [line for line in text.split("\n") if line.strip()]
+    return len(lines), lambda number: json.loads(lines[number])
