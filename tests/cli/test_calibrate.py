@@ -85,13 +85,6 @@ def test_the_conductors_prompt_contains_the_measured_strengths(two_workers: Stag
     assert "blue 1.00" in asked
 
 
-def test_known_cards_are_not_measured_again(two_workers: Stage, cases: Path) -> None:
-    first = two_workers.inside("workers", "calibrate", cases, "--yes", "--json").json
-    before = posts(two_workers)
-    assert two_workers.inside("workers", "calibrate", cases, "--json").json["cards"] == first["cards"]
-    assert posts(two_workers) == before
-
-
 def test_only_workers_without_a_card_are_measured(two_workers: Stage, cases: Path) -> None:
     two_workers.inside("workers", "calibrate", cases, "--yes", "--workers", "alpha")
     before = posts(two_workers)
@@ -109,12 +102,6 @@ def test_the_default_cases_are_basics(two_workers: Stage) -> None:
     done = two_workers.ok("workers", "calibrate", "--n", "12", "--yes", "--json")
     assert (done.json["source"], done.json["cards"][0]["n"]) == ("basics", 12)
     assert set(done.json["cards"][0]["strengths"]) == {"math", "letters", "reasoning", "code"}
-
-
-def test_a_calibration_that_may_cost_money_needs_a_confirmation(two_workers: Stage, cases: Path) -> None:
-    done = two_workers.inside("workers", "calibrate", cases)
-    assert (done.code, done.out, posts(two_workers)) == (2, "", 0)
-    assert "16 runs: about 16 calls" in done.err
 
 
 def test_an_unreachable_worker_gets_no_card(two_workers: Stage, cases: Path) -> None:

@@ -114,20 +114,10 @@ def test_by_default_the_conductor_is_left_out_if_no_model_plans(two_workers: Sta
     assert line in done.json["notes"]
 
 
-@pytest.mark.parametrize("systems", ["all", "alone,conductor"])
-def test_a_system_that_plans_needs_a_conductor_model(two_workers: Stage, cases: Path, systems: str) -> None:
-    done = two_workers.inside("eval", cases, "--systems", systems, "--yes")
+def test_a_system_that_plans_needs_a_conductor_model(two_workers: Stage, cases: Path) -> None:
+    done = two_workers.inside("eval", cases, "--systems", "alone,conductor", "--yes")
     assert (done.code, done.out, posts(two_workers)) == (5, "", 0)
     explained(done)
-
-
-def test_valid_plans_and_planning_tokens_are_reported(stage: Stage, cases: Path) -> None:
-    stage.models = {"alpha": knows(1, 2, 3), "beta": knows()}
-    done = stage.ok("eval", cases, "--systems", "conductor,alone:alpha", "--yes", "--json")
-    auto = by_name(done.json)["conductor"]
-    assert (auto["valid_plans"]["right"], auto["valid_plans"]["n"], auto["accuracy"]) == (6, 6, 0.5)
-    assert (auto["tokens_conductor"], auto["tokens"], auto["calls"]) == (18, 42, 2)
-    assert done.json["conductor"].startswith("openai-compatible/")
 
 
 def test_an_evaluation_that_may_cost_money_needs_a_confirmation(two_workers: Stage, cases: Path) -> None:
@@ -136,15 +126,6 @@ def test_an_evaluation_that_may_cost_money_needs_a_confirmation(two_workers: Sta
     assert "12 runs: about 12 calls" in done.err
     assert "unknown: no price is known for alpha, beta" in done.err
     assert "--yes" in done.err
-
-
-def test_the_estimate_is_in_dollars_if_prices_are_known(two_workers: Stage, cases: Path) -> None:
-    tables = [two_workers.worker(name, "price = { input = 1000, output = 1000 }") for name in ("alpha", "beta")]
-    two_workers.configure("\n".join(["[limits]\nattempts = 1", *tables]), workers=(), conductor="x")
-    done = two_workers.inside("eval", cases, "--systems", "alone,moa")
-    assert "estimated cost: $" in done.err
-    assert "unknown" not in done.err
-    assert posts(two_workers) == 0
 
 
 def test_a_free_evaluation_starts_at_once(two_workers: Stage, cases: Path) -> None:
@@ -156,28 +137,18 @@ def test_a_free_evaluation_starts_at_once(two_workers: Stage, cases: Path) -> No
     assert "estimated" not in done.err
 
 
-@pytest.mark.parametrize(("answer", "asked"), [("n", False), ("y", True)])
-def test_a_terminal_asks_for_confirmation(two_workers: Stage, cases: Path, answer: str, asked: bool) -> None:
-    child = start_in_terminal(two_workers, "eval", str(cases), "--systems", "alone")
+@pytest.mark.parametrize(("answer", "code", "asked"), [("n", 0, False), ("y", 0, True), ("\x03", 130, False)])
+def test_a_terminal_asks_for_confirmation(two_workers: Stage, cases: Path, answer: str, code: int, asked: bool) -> None:
+    child = start_in_terminal(two_workers, "eval", str(cases), "--systems", "alone", command=COMMAND)
     child.expect("Continue\\? ")
     child.sendline(answer)
     child.expect(pexpect.EOF)
     child.close()
-    assert child.exitstatus == 0
-    assert (posts(two_workers) > 0) is asked
+    assert (child.exitstatus, posts(two_workers) > 0) == (code, asked)
     said = str(child.before)
     assert ("alone:alpha" in said) is asked
     assert "66.7" in said or not asked
-
-
-def test_ctrl_c_at_the_prompt_ends_the_command(two_workers: Stage, cases: Path) -> None:
-    child = start_in_terminal(two_workers, "eval", str(cases), "--systems", "alone", command=COMMAND)
-    child.expect("Continue\\? ")
-    child.sendintr()
-    child.expect(pexpect.EOF)
-    child.close()
-    assert (child.exitstatus, posts(two_workers)) == (130, 0)
-    assert "Traceback" not in str(child.before)
+    assert "Traceback" not in said
 
 
 def test_only_systems_that_plan_look_for_the_conductor_model(two_workers: Stage, cases: Path) -> None:
@@ -317,6 +288,8 @@ def test_continuing_with_an_exhausted_budget_makes_no_calls(two_workers: Stage, 
     first = two_workers.inside("eval", cases, "--systems", "alone", *arguments)
     before = posts(two_workers)
     assert (first.code, before) == (6, 3), "0.024 each"
+    assert "estimated cost: $" in first.err
+    assert "unknown" not in first.err
     done = two_workers.inside("eval", cases, "--systems", "alone", *arguments)
     assert (done.code, posts(two_workers)) == (6, before)
     assert "the limit of $0.0600 is reached: 3 of 12 runs cost $0.0720" in done.err
@@ -353,18 +326,8 @@ def test_no_key_is_in_the_report(two_workers: Stage, cases: Path, monkeypatch: p
     assert key not in done.out + done.err
 
 
-def test_list_prints_stored_evaluations(two_workers: Stage, cases: Path) -> None:
-    """The newest first, as a table and as JSON; an empty list is no failure."""
-    assert "no evaluations are stored" in two_workers.inside("eval", "--list").out
-    two_workers.inside("eval", cases, "--systems", "alone", "--yes", "--n", "2")
-    (row,) = two_workers.inside("eval", "--list", "--json").json["evaluations"]
-    assert (row["source"], row["cases"], row["systems"], row["outcomes"]) == (
-        "sums.jsonl", 2, ["alone:alpha", "alone:beta"], 4,
-    )  # fmt: skip
-    assert row["id"] in two_workers.inside("eval", "--list").out
-
-
 def test_damaged_evaluations_are_not_listed(two_workers: Stage, cases: Path) -> None:
+    assert "no evaluations are stored" in two_workers.inside("eval", "--list").out
     for _ in range(2):
         two_workers.inside("eval", cases, "--systems", "alone", "--yes", "--n", "2")
     whole, damaged = (row["id"] for row in two_workers.inside("eval", "--list", "--json").json["evaluations"])
@@ -407,44 +370,12 @@ def test_print_cases_prints_built_in_sets(two_workers: Stage, tmp_path: Path) ->
         assert two_workers.inside("eval", tmp_path / "again.jsonl", "--print-cases").out == first.out
 
 
-def test_from_reads_a_published_set(two_workers: Stage, tmp_path: Path) -> None:
-    row = {"problem": "What is 1 + 1?", "answer": "2", "subject": "Algebra", "level": 1, "unique_id": "test/a/1.json"}
-    (tmp_path / "test.jsonl").write_text(json.dumps(row) + "\n")
-    done = two_workers.inside("eval", "math500", "--from", tmp_path / "test.jsonl", "--print-cases")
-    (case,) = done.events
-    assert (case["answer"], case["scorer"]) == ("2", "math")
-
-
-CASE = '{"id": "1", "question": "q", "answer": "1", "scorer": "number"}\n'
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "contains no cases"),
-        ('{"id": "1", "question": "q"}\n', "line 1"),
-        (CASE.replace("number", "guess"), "guess"),
-        (CASE * 2, "same id"),
-        (CASE.replace('"answer": "1"', '"answer": "one"'), "does not fit"),
-        (CASE.replace('"answer": "1"', '"answer": 1'), "line 1"),
-        ("\x00\xff", "is not UTF-8 text: byte 0xff at offset 1"),
-    ],
-)
-def test_an_invalid_file_of_cases_is_reported_with_its_line(
-    two_workers: Stage, tmp_path: Path, text: str, said: str
-) -> None:
-    (tmp_path / "bad.jsonl").write_text(text, encoding="latin-1")
-    done = two_workers.inside("eval", tmp_path / "bad.jsonl", "--yes")
-    assert (done.code, posts(two_workers)) == (2, 0)
-    explained(done)
-    assert said in done.err
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
         (),
         ("nothing",),
+        (__file__,),
         ("rehearsal", "--show", "last"),
         ("--list", "--show", "last"),
         ("--show", "last"),

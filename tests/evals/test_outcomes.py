@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from conductor_cli.core import events as ev
+from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.errors import ConductorError, LimitReached, ModelError
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question
 from conductor_cli.core.redact import Secrets
+from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.evals.outcomes import (
     CaseOutcome,
@@ -42,24 +44,16 @@ def outcome_of(name: str, **fields: Any) -> Any:
 
 
 def test_the_words_of_silence_are_those_of_the_program() -> None:
+    """An empty answer and a refusal are wrong; what another worker then answers counts for the system."""
     with pytest.raises(ModelError) as error:
-        list(ChatReplyDecoder(_request(), Secrets()).end())
+        list(ChatReplyDecoder(Request(messages=(Message(role="user", content="hi"),)), Secrets()).end())
     assert error.value.reason == "empty_answer"
-    outcome = outcome_of("alone:ann", models={"ann": says(""), "bob": says("4")})
-    assert (outcome.verdict, outcome.answer, outcome.error) == ("wrong", "", "")
-
-
-def test_a_refusal_counts_as_wrong() -> None:
-    outcome = outcome_of(
-        "alone:ann", models={"ann": says("?"), "bob": says("4")}, worker_profile=WorkerProfile(refusal="?")
-    )
-    assert (outcome.verdict, outcome.answer, outcome.error) == ("wrong", "", "")
-
-
-def _request() -> Any:
-    from conductor_cli.core.chat import Message, Request
-
-    return Request(messages=(Message(role="user", content="hi"),))
+    for said in ("", "?"):
+        models = {"ann": says(said), "bob": says("4")}
+        outcome = outcome_of("alone:ann", models=models, worker_profile=WorkerProfile(refusal="?"))
+        assert (outcome.verdict, outcome.answer, outcome.error) == ("wrong", "", "")
+    outcome = outcome_of("conductor", models={"ann": says("4"), "bob": says(""), "cyd": says("4")})
+    assert (outcome.verdict, outcome.answer) == ("right", "4")
 
 
 def test_reaching_a_limit_counts_as_wrong() -> None:
@@ -80,17 +74,9 @@ def test_unreachable_models_make_the_outcome_failed() -> None:
     "error", [LimitReached("the limit"), ModelError("empty_answer", "said nothing"), ModelError("rate", "429")]
 )
 def test_a_failed_run_is_judged_by_the_reason_of_its_failure(error: ConductorError) -> None:
-    from conductor_cli.core.trace import Trace, apply_event
-
     failure = error.failure
     trace = apply_event(Trace(), ev.RunFailed(at=1.0, error=failure, usage=Usage()))
     assert infrastructure_error(trace, (), planned=False) == ("429" if failure.message == "429" else "")
-
-
-def test_a_substitute_for_an_empty_answer_counts_for_the_system() -> None:
-    models = {"ann": says("4"), "bob": says(""), "cyd": says("4")}
-    outcome = outcome_of("conductor", models=models)
-    assert (outcome.verdict, outcome.answer) == ("right", "4")
 
 
 def test_a_failure_inside_a_nested_run_makes_the_outcome_failed() -> None:

@@ -77,7 +77,7 @@ def test_aime25(tmp_path: Path, row: dict[str, Any]) -> None:
     assert is_correct(r"Therefore, $\boxed{070}$.", case)
 
 
-def test_mmlu(tmp_path: Path) -> None:
+def test_the_choices_of_mmlu_are_written_under_its_question(tmp_path: Path) -> None:
     assert convert("mmlu", lines(tmp_path / "mmlu.jsonl", MMLU)) == (
         Case(
             id="abstract-algebra-1", answer="C", scorer="choice", tags=("facts", "abstract-algebra"),

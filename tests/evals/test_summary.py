@@ -32,11 +32,11 @@ ALL = (ONE, TWO, MOA, AUTO)
 
 
 def test_failed_cases_are_in_no_share_and_no_mean() -> None:
-    summary = summarize(outcomes(ONE, "++-!", tokens=20, seconds=2.0), systems=[ONE])
+    summary = summarize(outcomes(ONE, "++-!", tokens=20, seconds=2.0, planning=used(4)), systems=[ONE])
     (row,) = summary.systems
     assert (row.accuracy.right, row.accuracy.n, row.failed) == (2, 3, 1)
-    assert row.accuracy.interval == wilson_interval(2, 3)
-    assert (row.tokens, row.calls, row.seconds, row.total.tokens) == (20, 1, 2, 80)
+    assert (row.accuracy.interval, row.between_draws) == (wilson_interval(2, 3), None)
+    assert (row.tokens, row.tokens_conductor, row.calls, row.seconds, row.total.tokens) == (20, 4, 1, 2, 80)
 
 
 def test_a_system_without_a_judged_case_has_no_figures() -> None:
@@ -122,20 +122,6 @@ def test_a_comparison_uses_only_cases_judged_for_both() -> None:
     assert (auto.versus_best.cases, auto.versus_best.only_this, auto.versus_best.only_other) == (2, 1, 0)
 
 
-def test_planning_tokens_and_times_are_means() -> None:
-    made = [
-        replace(item, seconds=float(number), planning=used(4))
-        for number, item in enumerate(outcomes(AUTO, "+" * 100), start=1)
-    ]
-    (row,) = summarize(made, systems=[AUTO]).systems
-    assert (row.tokens_conductor, row.tokens, row.seconds) == (4, 10, 50.5)
-
-
-def test_systems_are_in_the_given_order_and_others_are_left_out() -> None:
-    made = [*outcomes(TWO, "+"), *outcomes(ONE, "+"), *outcomes(MOA, "+")]
-    assert [row.name for row in summarize(made, systems=[ONE, TWO]).systems] == [ONE, TWO]
-
-
 def drawn(system: str, *draws: str) -> list[CaseOutcome]:
     """The outcomes of several draws, each with a sign for every case."""
     return [replace(item, draw=draw) for draw, signs in enumerate(draws) for item in outcomes(system, signs)]
@@ -148,11 +134,6 @@ def test_several_answers_to_a_case_are_one_case() -> None:
     assert row.accuracy.interval is not None
     assert row.accuracy.interval == pytest.approx(wilson_interval(7, 12, 4))
     assert row.between_draws == pytest.approx(0.25 / 3**0.5)  # 2/4, 2/4, 3/4
-
-
-def test_one_answer_a_case_has_no_deviation_between_draws() -> None:
-    (row,) = summarize(outcomes(ONE, "++--"), systems=[ONE]).systems
-    assert row.between_draws is None
 
 
 def test_draws_are_compared_one_by_one() -> None:
@@ -173,11 +154,7 @@ def test_draws_are_compared_one_by_one() -> None:
 def test_the_interval_of_a_share_is_the_published_one(right: int, n: int, low: float, high: float) -> None:
     """Newcombe, Stat. Med. 17 (1998) 857, table I, method 3."""
     assert wilson_interval(right, n) == pytest.approx((low, high), abs=5e-5)
-
-
-def test_the_interval_of_0_and_100_percent_is_exact() -> None:
-    assert wilson_interval(0, 7).low == 0
-    assert wilson_interval(7, 7).high == 1
+    assert (wilson_interval(0, n).low, wilson_interval(n, n).high) == (0, 1), "exactly"
 
 
 PUBLISHED = [
@@ -213,15 +190,14 @@ def test_the_interval_contains_the_difference_and_is_antisymmetric(counts: tuple
     assert newcombe_interval(both, other, one, neither) == pytest.approx((-high, -low))
 
 
-@pytest.mark.parametrize(("one", "other", "p"), [(0, 0, 1.0), (5, 5, 1.0), (10, 0, 2 / 1024), (8, 2, 0.109375)])
+@pytest.mark.parametrize(
+    ("one", "other", "p"),
+    [(0, 0, 1.0), (5, 5, 1.0), (10, 0, 2 / 1024), (8, 2, 0.109375), (1100, 1100, 1.0), (1030, 1170, 0.0030)],
+)
 def test_mcnemar_is_the_exact_binomial_tail(one: int, other: int, p: float) -> None:
-    assert mcnemar_p(one, other) == pytest.approx(p)
-
-
-def test_mcnemar_handles_many_cases() -> None:
-    """Powers of two that do not fit a float do not matter."""
-    assert mcnemar_p(1100, 1100) == 1
-    assert 0 < mcnemar_p(1030, 1170) < 0.02
+    """Powers of two that do not fit a float do not matter. One answer to each case gives the same p-value."""
+    assert mcnemar_p(one, other) == pytest.approx(p, abs=5e-5)
+    assert paired_p([1] * one + [-1] * other + [0] * 3) == mcnemar_p(one, other)
 
 
 def binomial(n: int, count: int, share: float) -> float:
@@ -251,6 +227,7 @@ def test_so_many_cases_find_the_difference_with_80_percent(one: int, other: int,
 
 def test_the_number_of_cases_is_that_of_the_formula() -> None:
     """(1.960 * sqrt(0.3) + 0.8416 * sqrt(0.3 - 0.01))^2 / 0.01 = 233.06. No number finds what is not there."""
+    assert [round_up(number) for number in (7, 42, 147, 150, 2_301)] == [7, 42, 150, 150, 2_400]
     assert cases_needed(0.1, 0.3) == cases_needed(-0.1, 0.3) == 234
     assert cases_needed(0, 0) is cases_needed(0, 0.6) is None
 
@@ -262,10 +239,6 @@ def test_more_cases_are_needed_if_these_do_not_show_it(one: int, other: int, sam
         return
     needed = cases_needed((one - other) / n, (one + other) / n, comparisons=comparisons)
     assert needed is None or needed > n
-
-
-def test_numbers_are_rounded_up_to_two_digits() -> None:
-    assert [round_up(number) for number in (7, 42, 147, 150, 2_301)] == [7, 42, 150, 150, 2_400]
 
 
 def test_holms_correction_of_a_published_example() -> None:
@@ -288,10 +261,7 @@ def test_the_effective_number_at_its_ends() -> None:
     assert effective_size([[1, 0], [0, 1], [1, 0]]) == 6
     assert effective_size([[1], [0], [1]]) == 3
     assert effective_size([[1, 1], [1, 1]]) == 2
-
-
-def test_the_effective_number_by_hand() -> None:
-    """Four cases, two answers each: squares of 2 for single answers and of 2 by case, so 8 * 2 / 2 * 3 / 4 answers."""
+    # By hand: squares of 2 for single answers and of 2 by case, so 8 * 2 / 2 * 3 / 4 answers.
     assert effective_size([[1, 1], [1, 0], [0, 1], [0, 0]]) == pytest.approx(6.0)
 
 
@@ -320,7 +290,3 @@ def brute_force(differences: list[int]) -> float:
 @given(st.lists(st.integers(-5, 5), min_size=1, max_size=9))
 def test_the_p_value_of_repeated_cases_is_exact(differences: list[int]) -> None:
     assert paired_p(differences) == pytest.approx(brute_force(differences))
-
-
-def test_one_answer_a_case_gives_mcnemars_p_value() -> None:
-    assert paired_p([1] * 7 + [-1] + [0] * 12) == mcnemar_p(7, 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 
@@ -17,12 +16,8 @@ from conductor_cli.core.prompts import conductor_request, plan_format_context
 from conductor_cli.core.question import NESTED, Given, Question
 from conductor_cli.core.usage import Price
 from conductor_cli.rehearsal.players import (
-    CONTEXT,
     MAX_QUESTION,
     PROFILE,
-    conductor_path,
-    grade,
-    rehearsal_conductor,
 )
 
 CARDS = {
@@ -59,7 +54,7 @@ def test_the_prompt_is_a_table_and_the_question() -> None:
 
 
 def test_of_equal_workers_the_cheaper_one_comes_first() -> None:
-    prices = {"dear": (0.91, 9), "cheap": (0.94, 1), "weak": (0.5, 0)}
+    prices = {"dear": (0.91, 9), "cheap": (1.0, 1), "weak": (0.04, 0)}  # a grade is a digit from 1 to 9
     workers = [
         Worker(
             name=name, kind="llama", card=Card(strengths={"adding": strength}),
@@ -68,12 +63,7 @@ def test_of_equal_workers_the_cheaper_one_comes_first() -> None:
         for name, (strength, price) in prices.items()
     ]  # fmt: skip
     pool = Pool(workers=tuple(workers))
-    assert asked(QUESTION, context(pool=pool), pool).messages[0].content.startswith("| addingB9A9C5\n")
-
-
-@pytest.mark.parametrize(("strength", "digit"), [(0.0, 1), (0.04, 1), (0.44, 4), (0.97, 9), (1.0, 9)])
-def test_a_grade_is_one_digit(strength: float, digit: int) -> None:
-    assert grade(strength) == digit
+    assert asked(QUESTION, context(pool=pool), pool).messages[0].content.startswith("| addingB9A9C1\n")
 
 
 @pytest.mark.parametrize("constrained", [True, False])
@@ -118,20 +108,10 @@ def test_after_a_plan_the_prompt_says_what_came_of_it(answers: tuple[str, ...], 
     assert asked(question, context()).messages[0].content == f"{table}\nspell the capital of FRANCE backwards\n{line}\n"
 
 
-def test_the_demo_conductor_is_never_asked_to_reason() -> None:
-    assert not plan_format_context(PROFILE, POOL, PlanRules(workers=POOL.names), "ultra", constrained=True).reasoning
-
-
 def test_a_long_question_is_cut_to_the_limit() -> None:
+    assert not plan_format_context(PROFILE, POOL, PlanRules(workers=POOL.names), "ultra", constrained=True).reasoning
     long = Question(text="spell LION backwards and " * 400)
     assert len(asked(long, context()).messages[0].content) < MAX_QUESTION + len(TABLE) + 10
-
-
-def test_the_conductor_is_a_file_of_the_package() -> None:
-    worker = rehearsal_conductor()
-    assert (worker.kind, worker.model) == ("llama", str(conductor_path()))
-    assert worker.options["context"] == CONTEXT
-    assert rehearsal_conductor(Path("other.gguf")).model == "other.gguf"
 
 
 def test_mini_mode_offers_every_entry_with_its_blank() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conductor_cli.rehearsal.words import CAPABILITIES, KEYWORDS, find_skills, is_known
+from conductor_cli.rehearsal.words import CAPABILITIES, KEYWORDS, is_known
 from training.rehearsal.operations import SKILLS, UNSEEN
 
 
@@ -46,4 +46,3 @@ def test_the_capabilities_fit_into_one_line_of_an_error_message() -> None:
 
 def test_each_skill_has_keywords() -> None:
     assert set(KEYWORDS) == {*SKILLS, UNSEEN}
-    assert find_skills("Spell the capital of France backwards, then add 3") == ("spelling", "adding", "geography")

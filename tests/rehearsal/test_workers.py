@@ -55,30 +55,22 @@ def seen(answer: str | None, subtask: str = "capital of FRANCE", number: int = 1
     return SeenStep(number=number, worker="geography", subtask=subtask, answer=answer)
 
 
-def test_the_prompt_shows_answers_and_subtask() -> None:
-    assert render(ASKED, step("spell it backwards", 1), (seen("Paris."),)) == (
-        "s: capital of FRANCE\na: PARIS\ns: spell it backwards\na:"
-    )
+ASK = "s: spell the capital of FRANCE backwards\na:"
+ANSWERED = SeenStep(number=1, worker="spelling", subtask=ANSWER_DIRECTLY, answer="Sirap.")
 
 
-@pytest.mark.parametrize("subtask", [ASKED.text, "spell the capital of 'france' backwards", ANSWER_DIRECTLY, FINISH])
-def test_a_subtask_that_names_nothing_to_do_means_the_question(subtask: str) -> None:
-    assert render(ASKED, step(subtask), ()) == "s: spell the capital of FRANCE backwards\na:"
-
-
-@pytest.mark.parametrize("subtask", ["check it", "count its letters", "add them", "double the result"])
-def test_a_subtask_without_a_value_is_kept(subtask: str) -> None:
-    assert render(ASKED, step(subtask, 1), (seen("PARIS"),)).endswith(f"\ns: {subtask}\na:")
-
-
-def test_an_answer_to_such_a_subtask_answers_the_question() -> None:
-    asked = "s: spell the capital of FRANCE backwards\na:"
-    answer = SeenStep(number=1, worker="spelling", subtask=ANSWER_DIRECTLY, answer="Sirap.")
-    assert render(ASKED, step(FINISH, 1), (answer,)) == f"{asked} SIRAP\n{asked}"
-
-
-def test_a_step_that_failed_is_not_shown() -> None:
-    assert render(ASKED, step("reverse PARIS", 1), (seen(None),)).count("a:") == 1
+@pytest.mark.parametrize(
+    ("subtask", "shown", "prompt"),
+    [
+        ("spell it backwards", seen("Paris."), "s: capital of FRANCE\na: PARIS\ns: spell it backwards\na:"),
+        *((f"{what}", None, ASK) for what in (ASKED.text, "spell the capital of 'france' backwards", FINISH)),
+        *((what, None, f"s: {what}\na:") for what in ("check it", "count its letters", "double the result")),
+        (FINISH, ANSWERED, f"{ASK} SIRAP\n{ASK}"), ("reverse PARIS", seen(None), "s: reverse PARIS\na:"),
+    ],
+)  # fmt: skip
+def test_a_prompt_shows_answers_and_the_subtask(subtask: str, shown: SeenStep | None, prompt: str) -> None:
+    """A subtask that names nothing to do means the question; a step that failed is not shown."""
+    assert render(ASKED, step(subtask, 1), (shown,) if shown else ()) == prompt
 
 
 @given(
@@ -109,18 +101,14 @@ def test_the_pool_contains_the_workers_with_their_cards() -> None:
     assert workers.names == NAMES
     assert workers["spelling"].card == card
     assert workers["geography"].card == Card()
+    elsewhere = [worker.model for worker in rehearsal_workers(directory=Path("/d"))]
+    assert elsewhere == [f"/d/{name}.gguf" for name in NAMES]
     for worker in workers:
         check_options(worker)
         assert worker.kind == "llama"
         assert worker.options["temperature"] == 0
         assert worker.price is not None
         assert worker.price.input == 0
-
-
-def test_the_files_can_be_in_another_directory(tmp_path: Path) -> None:
-    assert [Path(worker.model) for worker in rehearsal_workers(directory=tmp_path)] == [
-        tmp_path / f"{name}.gguf" for name in NAMES
-    ]
 
 
 def test_the_shipped_files_are_small() -> None:
@@ -131,10 +119,10 @@ def test_the_shipped_files_are_small() -> None:
 
 
 def test_an_environment_variable_replaces_the_shipped_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shipped, cards = (model_path("spelling"), players.conductor_path()), read_worker_cards()
+    shipped, cards = (model_path("spelling"), players.model_path("conductor")), read_worker_cards()
     monkeypatch.setenv("CONDUCTOR_LLM_REHEARSAL_DIR", "fresh")
     monkeypatch.chdir(tmp_path)
-    found = Path(rehearsal_workers()["spelling"].model), players.conductor_path()
+    found = Path(rehearsal_workers()["spelling"].model), players.model_path("conductor")
     assert found == tuple(tmp_path / "fresh" / name for name in ("spelling.gguf", "conductor.gguf"))
     assert read_worker_cards() == cards
     (tmp_path / "fresh").mkdir()
@@ -142,7 +130,7 @@ def test_an_environment_variable_replaces_the_shipped_files(tmp_path: Path, monk
     assert read_worker_cards() == {"spelling": Card(strengths={"spelling": 0.5}, measured=True)}
     assert all(path.is_file() for path in shipped)
     monkeypatch.setenv("CONDUCTOR_LLM_REHEARSAL_DIR", "")
-    assert (model_path("spelling"), players.conductor_path()) == shipped
+    assert (model_path("spelling"), players.model_path("conductor")) == shipped
 
 
 def test_each_shipped_card_says_one_skill() -> None:

@@ -18,7 +18,7 @@ from conductor_cli.core.profile import Profile
 from conductor_cli.core.question import Question
 from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import open_model
-from conductor_cli.rehearsal.players import CHECKED, PROFILE, conductor_path, rehearsal_conductor
+from conductor_cli.rehearsal.players import CHECKED, PROFILE, model_path, rehearsal_conductor
 from conductor_cli.run import start_run
 from conductor_cli.run.conductor import Conductor
 from training.rehearsal.asking import Bank
@@ -34,7 +34,7 @@ GREEDY: Final = replace(PROFILE, sampling=replace(PROFILE.sampling, temperature=
 
 def rows(directory: Path, path: Path | None = None, *, count: int, seed: int) -> tuple[Row, ...]:
     """The table of the conductor in `path`, or the one that ships, over the workers in `directory`."""
-    return asyncio.run(_rows(directory, path or conductor_path(), count, seed))
+    return asyncio.run(_rows(directory, path or model_path("conductor"), count, seed))
 
 
 async def _rows(directory: Path, path: Path, count: int, seed: int) -> tuple[Row, ...]:

@@ -34,14 +34,8 @@ class Calibration:
 
 
 def plan_calibration(
-    settings: Settings,
-    source: str | None,
-    *,
-    workers: Sequence[str],
-    count: int | None,
-    seed: int,
-    parallel: int,
-) -> Calibration:
+    settings: Settings, source: str | None, *, workers: Sequence[str], count: int | None, seed: int, parallel: int
+) -> Calibration:  # fmt: skip
     """Choose the cases (a file, by default a built-in set) and the workers, and find what was measured before.
 
     Workers with a card on the same cases are not measured again.

@@ -30,6 +30,7 @@ from conductor_cli.evals.suites import DROPPED_SUITES, SUITES, read_suite, suite
 from conductor_cli.evals.systems import DEFAULT, System, needs_planner, select_systems, unmeasured_workers
 from conductor_cli.models.disk import check_writable
 from conductor_cli.models.response_cache import model_identity
+from conductor_cli.rehearsal.players import SHIPPED, rehearsal_conductor
 from conductor_cli.run import Conductor
 from conductor_cli.run.conductor import new_run_id
 from conductor_cli.state.home import open_state
@@ -126,7 +127,7 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
         keywords = rehearsal.skill_keywords() if settings.rehearsal else None
         more = list[System]()
         if settings.rehearsal:
-            start = rehearsal.start_of_conductor()
+            start = rehearsal_conductor(SHIPPED / "cold.gguf")
             before = opened.loaded.open(start, environ=settings.environ, stored=open_key_store(settings))
             more.append(System(name=rehearsal.RULE, configure=partial(rehearsal.given_out_by_rule, model=before)))
         found = tuple(
@@ -142,7 +143,7 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
             notes.append(f"without a measured card, so what they are best at is not known: {', '.join(unmeasured)}")
         if settings.cards.problem and not settings.rehearsal:
             notes.append(settings.cards.problem)
-        spec = _make_spec(request, opened, systems, judge, tuple(notes))
+        spec = _make_spec(request, opened, tuple(system.name for system in systems), judge, notes)
         stored = next((each for each in stored_evaluations(settings) if each.spec.identity == spec.identity), None)
         done = {key for key in stored.judged() if key[0] in spec.systems} if stored is not None else set()
         if len(done) >= spec.runs and not request.reuses:  # the newest of the same is finished
@@ -155,13 +156,11 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
         spent = stored.spent() if stored is not None else Decimal(0)
         limit = request.max_cost
         # The limit of the day may be tighter than the one of the request. The demo models cost nothing.
-        left = None
         if settings.day_limits.cost is not None and not settings.rehearsal:
             with closing(open_state(settings.paths).spending(settings.day_limits)) as spending:
                 spending.check()
-                left = max(settings.day_limits.cost - spending.today().cost, Decimal(0))
-        if left is not None and (limit is None or spent + left < limit):
-            limit = spent + left
+                most = spent + max(settings.day_limits.cost - spending.today().cost, Decimal(0))
+            limit = most if limit is None else min(limit, most)
         unpriced = ", ".join(unpriced_models(conductor, planned=planned, judge=judge))
         # A limit that ignores some of the calls would only seem to protect.
         if limit is not None and unpriced:
@@ -179,11 +178,7 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
 
 async def _open_models(request: EvaluationRequest, settings: Settings) -> tuple[OpenedConductor, str]:
     """The models, and why the default systems have to do without the one that plans; empty if they have it."""
-    single = _without_day_limits(settings)
-
-    async def opened(*, planning: bool) -> OpenedConductor:
-        return await open_conductor(single, only=request.workers, planning=planning, seed=request.seed)
-
+    opened = partial(open_conductor, _without_day_limits(settings), only=request.workers, seed=request.seed)
     try:
         return await opened(planning=needs_planner(request.names)), ""
     except (ConductorUnusable, KeyMissing, PolicyError) as error:
@@ -199,14 +194,9 @@ def _without_day_limits(settings: Settings) -> Settings:
 
 
 def _make_spec(
-    request: EvaluationRequest,
-    opened: OpenedConductor,
-    systems: Sequence[System],
-    judge: Judge | None,
-    notes: tuple[str, ...],
-) -> EvaluationSpec:
-    conductor, planner = opened.conductor, opened.planner
-    names, hashed = tuple(system.name for system in systems), hash_cases(request.cases)
+    request: EvaluationRequest, opened: OpenedConductor, names: tuple[str, ...], judge: Judge | None, notes: list[str]
+) -> EvaluationSpec:  # fmt: skip
+    conductor, planner, hashed = opened.conductor, opened.planner, hash_cases(request.cases)
     planner_id, planned_by, profile = None, None, None
     if planner is not None:
         planner_id, planned_by, profile = model_identity(planner), conductor.name, conductor.profile.name
@@ -219,7 +209,7 @@ def _make_spec(
         identity=dump((request.source, hashed, names, request.seed, workers, planner_id, planned_by, profile,
                        conductor.limits, conductor.timeouts,
                        [] if judge is None else [judge.worker.name, model_identity(judge.worker)], request.repeat)),
-        notes=notes, version=__version__, time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        notes=tuple(notes), version=__version__, time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
     )  # fmt: skip
 
 
@@ -258,8 +248,8 @@ def load_cases(
     With `file`, `source` is the published suite that the file contains. With `columns`, it is a file whose columns have
     these names (`suite_by_columns`). Raises `UsageError`, with the line if a file is wrong.
     """
+    path = Path(source).expanduser()
     if columns:
-        path = Path(source).expanduser()
         return path.name, read_suite(suite_by_columns(path.name, columns), path, count=count, seed=seed)
     if file is not None:
         if source not in SUITES:
@@ -271,10 +261,9 @@ def load_cases(
         return source, make_basics(count or COUNT, seed)
     if source == EVERYDAY:
         return source, sample_cases(read_cases(EVERYDAY_FILE), count, seed)
-    path = Path(source).expanduser()
     if source in SUITES and not path.exists():
-        suite = SUITES[source]
-        raise UsageError(f"{source} needs its file: --from FILE", hint=f"{suite.source} on the Hugging Face hub")
+        hint = f"{SUITES[source].source} on the Hugging Face hub"
+        raise UsageError(f"{source} needs its file: --from FILE", hint=hint)
     if not path.exists() and not path.suffix:
         raise UsageError(f"{path} is neither a file nor a set", hint=_known_suites(source))
     # A file that is called like a set must not be taken for it when results are compared.

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import shlex
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -26,14 +26,15 @@ from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.command.process import RunningProgram, environment_of, find_program
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
-from conductor_cli.programs.guarded_program import ProgramEnding, can_run_programs
+from conductor_cli.programs.guarded_program import can_run_programs
 from conductor_cli.state.home import open_state
 from conductor_cli.state.interfaces import StoredRatings
 
-CHECK_SECONDS: Final = 60.0
-"""How long a check of an answer may take."""
-
-SWITCH = "learning.enabled"
+CHECK_SECONDS: Final = 60.0  # How long a check of an answer may take
+SWITCH: Final = "learning.enabled"
+SETTING: Final = "learning.check"
+MAX_OUTPUT: Final = 1 << 20  # Bytes that a check may write to standard output. They are not shown
+MAX_REASON: Final = 200  # Characters of what a check complains about
 
 
 def learning_key(worker: Worker) -> str:
@@ -90,23 +91,6 @@ def with_learned_cards(pool: Pool, learned: Learned) -> Pool:
     )
 
 
-SETTING: Final = "learning.check"
-
-MAX_OUTPUT: Final = 1 << 20
-"""Bytes that a check may write to standard output. They are not shown."""
-
-MAX_REASON: Final = 200
-"""Characters of what a check complains about."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerVerdict:
-    """What the user's check said; `verdict` is None where it did not end by itself. `text` is for the user."""
-
-    verdict: Verdict | None
-    text: str
-
-
 def check_command(settings: Settings) -> tuple[str, ...]:
     """The words of the check with the path of its program; none where there is no check. Raises `ConfigError`."""
     text = settings[SETTING]
@@ -127,53 +111,38 @@ def check_command(settings: Settings) -> tuple[str, ...]:
 async def check_run(settings: Settings, trace: Trace, command: Sequence[str]) -> str:
     """Check the whole answer of a run and store the verdict; returns a line for the user, empty where there is none.
 
-    An answer that is cut off is not checked, and nothing is stored of the demo's workers.
+    The check runs without a shell and with the few variables that every program gets. An answer that is cut off is not
+    checked, and nothing is stored of the demo's workers.
     """
     if trace.state != "finished" or trace.partial or trace.error is not None or not trace.answer:
         return ""
-    result = await run_check(command, trace.answer, settings.environ, CHECK_SECONDS)
-    if result.verdict is None or is_rehearsal_run(trace):
-        return result.text
     try:
-        rate_run(settings, trace, result.verdict, by="check")
-    except ConductorError as error:
-        return f"{result.text}; the verdict was not stored: {error.message}"
-    return result.text
-
-
-async def run_check(
-    command: Sequence[str], answer: str, environ: Mapping[str, str], seconds: float
-) -> AnswerVerdict:  # fmt: skip
-    """Run a check on an answer, without a shell and with the few variables that every program gets."""
-    try:
-        program = await RunningProgram.start(command, cwd=Path.cwd(), environ=environment_of(environ, ()))
+        program = await RunningProgram.start(command, cwd=Path.cwd(), environ=environment_of(settings.environ, ()))
     except OSError as error:
-        return AnswerVerdict(verdict=None, text=f"the check could not be started: {error.strerror}")
+        return f"the check could not be started: {error.strerror}"
     try:
-        async with asyncio.timeout(seconds):
-            program.feed(answer.encode("utf-8", "replace"))
+        async with asyncio.timeout(CHECK_SECONDS):
+            program.feed(trace.answer.encode("utf-8", "replace"))
             written = 0
             while piece := await program.read():
                 written += len(piece)
                 if written > MAX_OUTPUT:
-                    text = f"the check was stopped: it wrote more than {format_size(MAX_OUTPUT)}"
-                    return AnswerVerdict(verdict=None, text=text)
-            return _check_result(await program.ending(), program.complaint)
+                    return f"the check was stopped: it wrote more than {format_size(MAX_OUTPUT)}"
+            ending = await program.ending()
     except TimeoutError:
-        text = f"the check was stopped after {format_duration(seconds)}"
-        return AnswerVerdict(verdict=None, text=text)
+        return f"the check was stopped after {format_duration(CHECK_SECONDS)}"
     finally:
         await program.end()
-
-
-def _check_result(ending: ProgramEnding, complaint: str) -> AnswerVerdict:
-    lines = [line for line in complaint.splitlines() if line.strip()]
-    last = KNOWN_SECRETS.redact(one_line(lines[-1]))[:MAX_REASON] if lines else ""
-    why = f": {last}" if last else ""
-    if ending.code == 0:
-        return AnswerVerdict(verdict="good", text="the check says that the answer is good")
-    if ending.code is not None:
-        text = f"the check says that the answer is bad (exit code {ending.code}){why}"
-        return AnswerVerdict(verdict="bad", text=text)
-    problem = ending.problem or f"signal {ending.signal}"
-    return AnswerVerdict(verdict=None, text=f"the check did not end by itself ({problem}){why}")
+    lines = [line for line in program.complaint.splitlines() if line.strip()]
+    why = f": {KNOWN_SECRETS.redact(one_line(lines[-1]))[:MAX_REASON]}" if lines else ""
+    if ending.code is None:
+        return f"the check did not end by itself ({ending.problem or f'signal {ending.signal}'}){why}"
+    verdict: Verdict = "bad" if ending.code else "good"
+    text = f"the check says that the answer is {verdict}" + (f" (exit code {ending.code}){why}" if ending.code else "")
+    if is_rehearsal_run(trace):
+        return text
+    try:
+        rate_run(settings, trace, verdict, by="check")
+    except ConductorError as error:
+        return f"{text}; the verdict was not stored: {error.message}"
+    return text

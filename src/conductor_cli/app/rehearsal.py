@@ -86,11 +86,6 @@ RULE: Final = "rule"
 """The rival in evaluations of the demo: steps of the planner before its rewards, which a rule gives out."""
 
 
-def start_of_conductor() -> Worker:
-    """The demo's planner before its rewards, as a model to open."""
-    return players.rehearsal_conductor(players.SHIPPED / "cold.gguf")
-
-
 def given_out_by_rule(conductor: Conductor, model: Model) -> Conductor:
     """The conductor whose plans are those of `model` with the workers of the rule. They are not checked."""
     planner = players.RulePlanner(model)

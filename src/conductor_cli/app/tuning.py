@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 from conductor_cli.app.evaluation import EvaluationRequest, PreparedEvaluation, open_evaluation
@@ -115,21 +116,25 @@ def halve(outcomes: Sequence[CaseOutcome], cases: Sequence[Case], seed: int) -> 
 
 
 def learn(
-    outcomes: Sequence[CaseOutcome],
-    cases: Sequence[Case],
-    encoder: Path,
-    seed: int,
-    guided: Guide | None = None,
-) -> Tuned:
+    outcomes: Sequence[CaseOutcome], cases: Sequence[Case], encoder: Path, seed: int, guided: Guide | None = None
+) -> Tuned:  # fmt: skip
     """Return what one half of the cases teaches and the other half proves.
 
     Raises `UsageError` where there are too few cases that every worker was judged on, `ModelError` for the encoder.
     """
+    import numpy as np
+
     from conductor_cli.models.llama import read_model_info
+    from conductor_cli.models.llama.encoder import Encoder
 
     teaching, proof, judged, alone = halve(outcomes, cases, seed)
-    states = _encode(encoder, [case.question for case in (*teaching, *proof)])
-    scores = _scores(judged, alone, teaching)
+    with closing(Encoder(encoder)) as model:
+        states = np.array([model.encode(case.question) for case in (*teaching, *proof)])
+    # Cases × workers: 1 for a right answer, a little less for an expensive one.
+    results = [[judged[system, case.id] for system in alone] for case in teaching]
+    costs = np.array([[float(each.usage.cost or 0) for each in row] for row in results])
+    scores = np.array([[float(each.right) for each in row] for row in results])
+    scores -= CHEAPER * costs / max(float(costs.mean(axis=0).max()), 1e-12)
     head = fit_head(states[: len(teaching)], scores, seed)
     chosen = (states[len(teaching) :] @ head[:, 1:].T + head[:, 0]).argmax(axis=1)
     best = alone[int(scores.mean(axis=0).argmax())]
@@ -145,8 +150,11 @@ def learn(
         for each in summary.systems
         if each.versus_best is not None and each.versus_best.interval.low > 0 and each.versus_best.n == len(proof)
     }
-    if PLAN in proved and not _is_better(GUIDED, PLAN, compared):
-        proved.pop(GUIDED, None)  # the planner as it is needs no file
+    right = {way: {it.case: it.right for it in compared if it.system == way} for way in (GUIDED, PLAN)}
+    pairs = [(right[GUIDED][case], right[PLAN][case]) for case in right[GUIDED] if case in right[PLAN]]
+    counts = (pairs.count(pair) for pair in ((True, True), (True, False), (False, True), (False, False)))
+    if PLAN in proved and (not pairs or newcombe_interval(*counts).low <= 0):
+        proved.pop(GUIDED, None)  # it is not proved to be better, and the planner as it is needs no file
     way = max(proved, key=proved.__getitem__) if proved else best
     router = RouterFile(
         encoder=str(encoder), identity=read_model_info(encoder).identity,
@@ -154,14 +162,6 @@ def learn(
         weights=tuple(tuple(float(f"{value:.7g}") for value in row) for row in head),  # seven digits are enough
     )  # fmt: skip
     return Tuned(router, summary, best.partition(":")[2], way, guided)
-
-
-def _is_better(name: str, other: str, outcomes: Sequence[CaseOutcome]) -> bool:
-    """Whether one system is proved to be right more often than another on the cases of both."""
-    right = {way: {it.case: it.right for it in outcomes if it.system == way} for way in (name, other)}
-    pairs = [(right[name][case], right[other][case]) for case in right[name] if case in right[other]]
-    counts = (pairs.count(pair) for pair in ((True, True), (True, False), (False, True), (False, False)))
-    return bool(pairs) and newcombe_interval(*counts).low > 0
 
 
 # Whom to ask
@@ -188,24 +188,6 @@ def find_encoder(settings: Settings, name: str) -> Path:
         what = f"{path} is not a file" if path is not None else "no local model is there to read the questions"
         raise UsageError(what, hint="name one, which may be small: --encoder FILE.gguf; or: conductor model pull")
     return path.absolute()
-
-
-def _scores(judged: Mapping[tuple[str, str], CaseOutcome], alone: Sequence[str], cases: Sequence[Case]) -> Array:
-    """Return cases × workers: 1 for a right answer, a little less for an expensive one."""
-    import numpy as np
-
-    right = np.array([[float(judged[system, case.id].right) for system in alone] for case in cases])
-    costs = np.array([[float(judged[system, case.id].usage.cost or 0) for system in alone] for case in cases])
-    return right - CHEAPER * costs / max(float(costs.mean(axis=0).max()), 1e-12)
-
-
-def _encode(encoder: Path, questions: Sequence[str]) -> Array:
-    import numpy as np
-
-    from conductor_cli.models.llama.encoder import Encoder
-
-    with closing(Encoder(encoder)) as model:
-        return np.array([model.encode(question) for question in questions])
 
 
 def fit_head(states: Array, scores: Array, seed: int = 0) -> Array:
@@ -282,9 +264,7 @@ MAX_TEXT: Final = 4000  # Characters of a text that the reflecting model writes
 NOTHING: Final = "Nothing yet."
 RESERVE: Final = 1.5  # Of what its plans have cost so far, kept for those that prove
 
-REFLECT: Final[Mapping[str, str]] = {
-    "advice": """\
-A planner divides questions into steps for a team of language models. It has fixed rules, and this advice besides:
+_SHOWN: Final = """
 ```
 <curr_param>
 ```
@@ -292,17 +272,15 @@ These are questions, the plans that it wrote for them, what the workers answered
 ```
 <side_info>
 ```
+"""
+REFLECT: Final[Mapping[str, str]] = {
+    "advice": f"""\
+A planner divides questions into steps for a team of language models. It has fixed rules, and this advice \
+besides:{_SHOWN}\
 Write better advice: how to divide questions of this kind, what to say in a subtask, what to avoid. Say what holds for
 other questions, too; name no answers. At most 15 lines, in a block between ``` and ```.""",
-    "workers": """\
-A planner gives steps to the workers of a team. This is what it reads about each worker:
-```
-<curr_param>
-```
-These are questions, the plans that it wrote for them, what the workers answered, and whether that was right:
-```
-<side_info>
-```
+    "workers": f"""\
+A planner gives steps to the workers of a team. This is what it reads about each worker:{_SHOWN}\
 Correct what it reads, so that each step goes to a worker that can do it: what each is good at, what it is not good at,
 and what it must be told. A line for each worker, as above: its name, a colon, one sentence. In a block between ``` and
 ```.""",
@@ -330,10 +308,11 @@ async def improve_plans(
         if prepared.conductor.model is None or profile.render is not None or profile.template != "plain":
             return None
         search = _GuideSearch(prepared, reflector, told)
+        silent = SimpleNamespace(log=lambda _: None)  # what GEPA says is for its authors
         try:
             await asyncio.to_thread(
                 gepa.optimize, seed_candidate=search.start, trainset=search.shown, valset=search.hidden, adapter=search,
-                seed=request.seed, reflection_minibatch_size=BATCH, max_metric_calls=plans, logger=_Silent(),
+                seed=request.seed, reflection_minibatch_size=BATCH, max_metric_calls=plans, logger=silent,
                 stop_callbacks=lambda _: search.stopped,
             )  # fmt: skip
         except _Stop:
@@ -360,13 +339,6 @@ def system_name(guide: Guide) -> str:
 
 class _Stop(Exception):
     """There is no money for more, or the user has stopped it."""
-
-
-class _Silent:
-    """GEPA's logger: what it says is for its authors."""
-
-    def log(self, message: str) -> None:
-        """Say nothing."""
 
 
 class _GuideSearch:

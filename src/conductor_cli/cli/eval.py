@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,7 +17,6 @@ import typer
 
 from conductor_cli.app.evaluation import (
     EvaluationRequest,
-    PreparedEvaluation,
     find_evaluation,
     load_cases,
     open_evaluation,
@@ -197,7 +195,12 @@ async def _run(
             return evaluation, 0
         if evaluation is not None and not quiet:
             print_notice(f"continuing {evaluation.id}: {done:,} of {total:,} runs are done")
-        lines = [*_scope_lines(prepared)]
+        # What is compared now and what that takes; then what is not, because it cannot run.
+        names = ", ".join(system.name for system in prepared.systems)
+        times = f", {prepared.spec.repeat:,} times each" if prepared.spec.repeat > 1 else ""
+        free = [f"{total - done:,} runs, which cost nothing"]
+        lines = [f"comparing {names} on {format_count(prepared.spec.cases, 'case')}{times}"]
+        lines += [*(prepared.estimate.lines() if prepared.estimate is not None else free), *prepared.left_out]
         if prepared.estimate is None and not quiet:
             for line in lines:
                 print_notice(line)
@@ -239,17 +242,6 @@ async def _run(
         return evaluation, failure.exit_code
 
 
-def _scope_lines(prepared: PreparedEvaluation) -> Iterator[str]:
-    """What is compared now and what that takes; then what is not: all systems, and those that cannot run."""
-    names = ", ".join(system.name for system in prepared.systems)
-    cases = format_count(prepared.spec.cases, "case")
-    cases += f", {prepared.spec.repeat:,} times each" if prepared.spec.repeat > 1 else ""
-    yield f"comparing {names} on {cases}"
-    estimate, left = prepared.estimate, prepared.spec.runs - prepared.done
-    yield from estimate.lines() if estimate is not None else (f"{left:,} runs, which cost nothing",)
-    yield from prepared.left_out
-
-
 def _print_report(evaluation: Evaluation, *, json: bool) -> None:
     """The table or the JSON."""
     spec, outcomes = evaluation.spec, evaluation.outcomes()
@@ -279,20 +271,17 @@ def _print_list(settings: Settings, *, json: bool) -> None:
         evaluations = [{"id": name, **spec.json(), "outcomes": done} for name, spec, done in found]
         print_json({"suites": [suite.json() for suite in SUITES.values()], "evaluations": evaluations})
         return
-    suites = [
-        (suite.name, suite.about, ", ".join(suite.needs) or "-", suite.source, suite.licence)
-        for suite in SUITES.values()
-    ]
+    suites = [(it.name, it.about, ", ".join(it.needs) or "-", it.source, it.licence) for it in SUITES.values()]
     about = (Column("ABOUT", shrink=20, drop=2), Column("NEEDS"), Column("FILE", shrink=24), Column("LICENCE", drop=1))
     print_table((Column("SUITE"), *about), suites)
     print_line()
-    if found:
-        now = datetime.now(UTC)
-        rows = [
-            (name, format_time(spec.time, now), spec.source, *(f"{n:,}" for n in (spec.cases, spec.runs, done)))
-            for name, spec, done in found
-        ]
-        when = (Column("STARTED", drop=1), Column("SOURCE", shrink=12), Column("CASES", drop=2))
-        print_table((Column("ID"), *when, Column("RUNS", drop=3), Column("DONE", drop=4)), rows)
-    else:
+    if not found:
         print_line("no evaluations are stored; start one: conductor eval rehearsal")
+        return
+    now = datetime.now(UTC)
+    rows = [
+        (name, format_time(spec.time, now), spec.source, *(f"{n:,}" for n in (spec.cases, spec.runs, done)))
+        for name, spec, done in found
+    ]
+    when = (Column("STARTED", drop=1), Column("SOURCE", shrink=12), Column("CASES", drop=2))
+    print_table((Column("ID"), *when, Column("RUNS", drop=3), Column("DONE", drop=4)), rows)

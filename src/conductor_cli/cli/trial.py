@@ -26,9 +26,7 @@ from conductor_cli.evals.systems import ALONE, BEST_WORKER
 
 PLAN: Final = "conductor"
 ROUTE: Final = "conductor-mini"
-CASES: Final = 12
-MAX_ALONE: Final = 5
-"""Workers that are each asked alone; of more, only the best by its card is."""
+MAX_ALONE: Final = 5  # Workers that are each asked alone; of more, only the best by its card is
 MAX_COST: Final = "0.50"
 
 
@@ -38,7 +36,7 @@ def try_command(
         str | None,
         typer.Argument(metavar="CASES.jsonl", help="Your own cases; else questions that ship.", show_default=False),
     ] = None,
-    count: Annotated[int, typer.Option("--n", metavar="N", min=2, help="Number of cases.")] = CASES,
+    count: Annotated[int, typer.Option("--n", metavar="N", min=2, help="Number of cases.")] = 12,
     workers: opt.WorkersOption = None,
     pool: opt.PoolOption = None,
     conductor: opt.ConductorOption = None,
@@ -98,34 +96,29 @@ def advise(summary: Summary) -> str:
     compared = plan.versus_best
     if best is None or compared is None:
         return "Nothing can be said: too few questions were answered. conductor workers test says why."
+    name = best.name.removeprefix(f"{ALONE}:")
+    name = "the best worker by its card" if name == BEST_WORKER else one_line(name)
+
+    def difference(way: SystemResult) -> str:
+        assert way.versus_best is not None
+        low, high = way.versus_best.interval
+        points = f"{100 * way.versus_best.difference:+.0f} points against {name}"
+        return f"{points} (95 % interval {100 * low:+.0f} to {100 * high:+.0f})"
+
     if plan.valid_plans is not None and not plan.valid_plans.right:
-        return f"Ask one, {_name(best)}, or let another model plan: this planner never wrote a valid plan."
+        return f"Ask one, {name}, or let another model plan: this planner never wrote a valid plan."
     better = [way for way in (plan, route) if way.versus_best is not None and way.versus_best.interval.low > 0]
     if better:
         # Of two that are as good the cheaper one, which asks one worker.
         way = max(better, key=lambda each: (each.accuracy.accuracy or 0, each is route))
         advice = "Route (--mode mini)" if way is route else "Plan (the default mode)"
-        return f"{advice}: {_difference(way, best)}."
+        return f"{advice}: {difference(way)}."
     if compared.interval.high < 0:
-        return f"Ask one, {_name(best)}: with a plan, {_difference(plan, best)}."
+        return f"Ask one, {name}: with a plan, {difference(plan)}."
     cases = format_count(compared.cases, "case")
     needed = cases_needed(compared.difference, compared.unequal)
     more = f" About {round_up(needed):,} would show a difference of this size." if needed else ""
-    return f"Cannot say from {cases} whether a plan pays: {_difference(plan, best)}, which includes zero.{more}"
-
-
-def _difference(way: SystemResult, best: SystemResult) -> str:
-    assert way.versus_best is not None
-    low, high = way.versus_best.interval
-    return (
-        f"{100 * way.versus_best.difference:+.0f} points against {_name(best)} "
-        f"(95 % interval {100 * low:+.0f} to {100 * high:+.0f})"
-    )
-
-
-def _name(system: SystemResult) -> str:
-    name = system.name.removeprefix(f"{ALONE}:")
-    return "the best worker by its card" if name == BEST_WORKER else one_line(name)
+    return f"Cannot say from {cases} whether a plan pays: {difference(plan)}, which includes zero.{more}"
 
 
 def shown_ways(summary: Summary) -> Summary:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
@@ -17,7 +17,7 @@ from conductor_cli.core.usage import CHARS_PER_TOKEN, Price
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.judge import Judge, judge_prompt
 from conductor_cli.evals.outcomes import RunKey
-from conductor_cli.evals.systems import System
+from conductor_cli.evals.systems import System, direct_plan
 from conductor_cli.run import Conductor
 
 SAMPLE: Final = 50  # How many cases of a system are estimated one by one; the rest is assumed to be like them
@@ -34,17 +34,15 @@ class CostEstimate:
 
     def lines(self) -> list[str]:
         """Two lines for the user. Retries and repaired plans come on top, hence "about"."""
-        calls = _format_range(self.low.calls, self.high.calls)
-        tokens = _format_range(self.low.tokens[0], self.high.tokens[1])
+        calls, tokens = (
+            f"{least:,}" if least == most else f"{least:,} to {most:,}"
+            for least, most in ((self.low.calls, self.high.calls), (self.low.tokens[0], self.high.tokens[1]))
+        )
         low, high = self.low.cost[0], self.high.cost[1]
         cost = format_money(low) if low == high else f"{format_money(low)} to {format_money(high)}"
         if self.high.unpriced:
             cost = f"{f'{cost}, and more' if high else 'unknown'}: no price is known for {', '.join(self.unknown)}"
         return [f"{self.runs:,} runs: about {calls} calls, {tokens} tokens", f"estimated cost: {cost}"]
-
-
-def _format_range(low: int, high: int) -> str:
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def estimate_cost(  # noqa: PLR0913 - all of it decides the cost
@@ -67,31 +65,29 @@ def estimate_cost(  # noqa: PLR0913 - all of it decides the cost
         # A set may have thousands of cases, and each estimate builds the prompts of a plan.
         sample = [_estimate_case(system, case, configured) for case in left[:SAMPLE]]
         if judge is not None:
-            judged = [_estimate_judgement(judge, case) for case in left[:SAMPLE]]
+            questions = (Question(text=judge_prompt(case, case.question)) for case in left[:SAMPLE])
+            pool, profile = judge.conductor.pool, judge.conductor.worker_profile
+            judged = [estimate_plan(question, direct_plan(judge.worker), pool, profile) for question in questions]
             sample = [(low + its, high + its) for (low, high), its in zip(sample, judged, strict=True)]
         least, most = scale_ranges(sample, len(left))
         runs, low, high = runs + len(left), low + least, high + most
-    return CostEstimate(
-        runs=runs,
-        low=low,
-        high=high,
-        unknown=unpriced_models(conductor, planned=any(system.plan is None for system in systems), judge=judge),
-    )
+    unknown = unpriced_models(conductor, planned=any(system.plan is None for system in systems), judge=judge)
+    return CostEstimate(runs=runs, low=low, high=high, unknown=unknown)
 
 
 def scale_ranges(sample: Sequence[tuple[PlanEstimate, PlanEstimate]], runs: int) -> tuple[PlanEstimate, PlanEstimate]:
     """The least and the most of so many runs, if all are like those of the sample."""
     factor = runs / len(sample) if sample else 0
-    low, high = sum((least for least, _ in sample), PlanEstimate()), sum((most for _, most in sample), PlanEstimate())
-    return _scale(low, factor), _scale(high, factor)
 
+    def scaled(found: Iterable[PlanEstimate]) -> PlanEstimate:
+        one = sum(found, PlanEstimate())
+        (low, high), (least, most) = one.tokens, (cost * Decimal(factor) for cost in one.cost)
+        return PlanEstimate(
+            calls=round(one.calls * factor), tokens=(round(low * factor), round(high * factor)), cost=(least, most),
+            unpriced=round(one.unpriced * factor),
+        )  # fmt: skip
 
-def _scale(found: PlanEstimate, factor: float) -> PlanEstimate:
-    (low, high), (least, most) = found.tokens, (cost * Decimal(factor) for cost in found.cost)
-    return PlanEstimate(
-        calls=round(found.calls * factor), tokens=(round(low * factor), round(high * factor)), cost=(least, most),
-        unpriced=round(found.unpriced * factor),
-    )  # fmt: skip
+    return scaled(least for least, _ in sample), scaled(most for _, most in sample)
 
 
 def _estimate_case(system: System, case: Case, conductor: Conductor) -> tuple[PlanEstimate, PlanEstimate]:
@@ -102,18 +98,15 @@ def _estimate_case(system: System, case: Case, conductor: Conductor) -> tuple[Pl
         return found, found
 
     # The least is one step of the cheapest worker, the most all steps of the most expensive one.
-    limits = conductor.limits
-    most = 1 if conductor.mode == "mini" else _most_steps(conductor) * (1 + limits.recursion)
+    limits, most = conductor.limits, 1
+    if conductor.mode != "mini":
+        most = conductor.rules(given=False, depth_left=0).steps * (1 + limits.recursion)
     names = [worker.name for worker in conductor.pool if worker.kind != SELF]
     low, high = chain_estimates(question, names, most, conductor.pool, profile)
-    planner = planner_estimate(conductor, question)
-    assert planner is not None, "a system without a fixed plan has a planner"
+    assert conductor.model is not None, "a system without a fixed plan has a planner"
+    read = int(sum(len(message.content) for message in conductor.planning_request(question).messages) / CHARS_PER_TOKEN)
+    planner = PlannerCost(read=read, price=conductor.price)
     return low + estimate_planning(planner), high + estimate_planning(planner, 1 + limits.recursion)
-
-
-def _estimate_judgement(judge: Judge, case: Case) -> PlanEstimate:
-    question = Question(text=judge_prompt(case, case.question))
-    return estimate_plan(question, judge.plan(), judge.conductor.pool, judge.conductor.worker_profile)
 
 
 def chain_estimates(
@@ -129,19 +122,6 @@ def chain_estimates(
     low = min((chain(worker, 1) for worker in workers), key=lambda it: (it.cost[0], it.tokens[0]))
     high = max((chain(worker, steps) for worker in workers), key=lambda it: (it.cost[1], it.tokens[1]))
     return low, high
-
-
-def planner_estimate(conductor: Conductor, question: Question) -> PlannerCost | None:
-    """The planner as `core.estimate` counts it; None if there is none."""
-    if conductor.model is None:
-        return None
-    read = int(sum(len(message.content) for message in conductor.planning_request(question).messages) / CHARS_PER_TOKEN)
-    return PlannerCost(read=read, price=conductor.price)
-
-
-def _most_steps(conductor: Conductor) -> int:
-    """The most steps of a plan over the whole pool."""
-    return conductor.rules(given=False, depth_left=0).steps
 
 
 def _prices(conductor: Conductor, *, planned: bool, judge: Judge | None) -> dict[str, Price | None]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from conductor_cli.core.errors import UsageError
-from conductor_cli.core.plan import Plan
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.question import Question, fence, shorten
 from conductor_cli.evals.cases import Case
@@ -58,10 +57,6 @@ class Judge:
             raise UsageError(f"the judge {name} cannot be called: {conductor.unavailable[name].message}")
         return cls(worker, without_planner(conductor, (worker,)))
 
-    def plan(self) -> Plan:
-        """Return the plan of one judgement: one call."""
-        return direct_plan(self.worker)
-
     async def judge(self, outcome: CaseOutcome, case: Case) -> CaseOutcome:
         """Return the outcome with the judge's verdict, which decides where no rule does.
 
@@ -69,7 +64,9 @@ class Judge:
         """
         if outcome.verdict == "failed" or not outcome.answer:
             return outcome
-        run = start_run(self.conductor, Question(text=judge_prompt(case, outcome.answer)), plan=self.plan())
+        run = start_run(
+            self.conductor, Question(text=judge_prompt(case, outcome.answer)), plan=direct_plan(self.worker)
+        )
         events = [event async for event, _ in run]
         problem, right = infrastructure_error(run.trace, events, planned=False), read_verdict(run.trace.answer)
         outcome = replace(outcome, judging=run.trace.usage)

@@ -116,10 +116,8 @@ def infrastructure_error(trace: Trace, events: Iterable[ev.Event], *, planned: b
         if isinstance(event, ev.StepFailed) and event.retry_in is None and event.error.reason != "empty_answer":
             return event.error.message
     failure = trace.error if trace.state == "failed" else None
-    if failure is not None:
-        own_mistake = failure.kind == "limit" or failure.reason in OWN_MISTAKES
-        if not own_mistake:
-            return failure.message
+    if failure is not None and failure.kind != "limit" and failure.reason not in OWN_MISTAKES:
+        return failure.message
     # One unanswered request is repeated by the engine; only when all were, a worker answered without a plan.
     unanswered = [rejected for rejected in trace.rejected if not _has_reply(rejected)]
     return unanswered[-1].problem if planned and len(unanswered) >= MAX_PLAN_REQUESTS else ""
@@ -147,15 +145,13 @@ def critical_path_seconds(trace: Trace, *, independent: bool = False) -> float:
         taken = record.usage.seconds if record.nested is None else critical_path_seconds(record.nested)
         ends[record.number] = (0.0 if independent else before) + taken
     # The run ends with the step that gives the answer, even if another one would take longer.
-    last = [ends[record.number] for record in trace.steps if record.last] if not independent else []
-    return trace.planning.seconds + (last[0] if last else max(ends.values(), default=0.0))
+    last = next((ends[record.number] for record in trace.steps if record.last and not independent), None)
+    return trace.planning.seconds + (max(ends.values(), default=0.0) if last is None else last)
 
 
 SPEC: Final = "spec.json"
 CASES: Final = "cases.jsonl"
-CALLS: Final = "calls.jsonl"
 OUTCOMES: Final = "outcomes.jsonl"
-LOCK: Final = "lock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,7 +247,7 @@ class Evaluation:
 
         with ExitStack() as stack:
             try:
-                stack.enter_context(exclusive_lock(self.directory / LOCK, busy))
+                stack.enter_context(exclusive_lock(self.directory / "lock", busy))
                 writer = stack.enter_context(closing(ResultWriter(self.directory)))
             except OSError as error:
                 raise _write_error(self.directory, error) from None
@@ -268,7 +264,7 @@ class ResultWriter:
 
     def __init__(self, directory: Path) -> None:
         """Raises `OSError`."""
-        self.replies = ResponseCache(directory / CALLS)
+        self.replies = ResponseCache(directory / "calls.jsonl")
         self._outcomes = AppendLog(directory / OUTCOMES)
 
     def write(self, outcome: CaseOutcome) -> None:
@@ -280,7 +276,7 @@ class ResultWriter:
             raise _write_error(path, error) from None
         # A later part would ask, and pay for, the same again.
         if self.replies.error is not None:
-            raise _write_error(path.with_name(CALLS), self.replies.error)
+            raise _write_error(path.with_name("calls.jsonl"), self.replies.error)
 
     def close(self) -> None:
         self.replies.close()

@@ -29,28 +29,21 @@ from conductor_cli.evals.summary import (
 )
 from conductor_cli.evals.systems import ALONE, BEST_ROUTING, BEST_WORKER
 
-
-class SystemSource(NamedTuple):
-    """`paper` is where a system was published, `simplified` what is not as it is there."""
-
-    paper: str
-    simplified: str
-
-
-SOURCES: Final[dict[str, SystemSource]] = {
-    "reflect": SystemSource(
-        "five turns of self-reflection, arXiv 2512.04388, table 7",
-        "own prompt; a look sees the last answer alone; the last answer counts, none is picked as the best",
-    ),
-    "vote": SystemSource(
-        "self-consistency, arXiv 2203.11171", "5 samples instead of 40; no examples, no chain of thought"
-    ),
-    "moa": SystemSource(
-        "Mixture-of-Agents, arXiv 2406.04692",
-        "one layer of proposers instead of two; own prompt; the best worker by card combines",
-    ),
-}  # fmt: skip
-"""By the name of a system, without the worker that may follow it."""
+SOURCES: Final[dict[str, dict[str, str]]] = {
+    "reflect": {
+        "paper": "five turns of self-reflection, arXiv 2512.04388, table 7",
+        "simplified": "own prompt; a look sees the last answer alone; the last one counts, none is picked as the best",
+    },
+    "vote": {
+        "paper": "self-consistency, arXiv 2203.11171",
+        "simplified": "5 samples instead of 40; no examples, no chain of thought",
+    },
+    "moa": {
+        "paper": "Mixture-of-Agents, arXiv 2406.04692",
+        "simplified": "one layer of proposers instead of two; own prompt; the best worker by card combines",
+    },
+}
+"""Where a system was published, and what is not as it is there; by its name, without the worker that may follow it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +70,6 @@ def reach_verdict(summary: Summary) -> EvaluationVerdict:
     `best-routing` takes no part, because it needs to know how each question is solved.
     """
     judged = [system for system in summary.systems if system.accuracy.n]
-    best = next((system for system in judged if system.name == summary.best_worker), None)
     if not judged:
         return EvaluationVerdict(finding="No case could be judged, so nothing can be said.")
     planless = [one_line(system.name) for system in judged if system.valid_plans and not system.valid_plans.right]
@@ -85,14 +77,13 @@ def reach_verdict(summary: Summary) -> EvaluationVerdict:
     if not any(system.accuracy.right for system in judged):
         nobody = "No system got any case right: check the answers and the scorer of the cases."
         return EvaluationVerdict(finding=nobody, warning=never)
-    verdict = _compare_systems(summary, judged, best)
+    verdict = _compare_systems(summary, judged)
     return replace(verdict, warning=" ".join(filter(None, (verdict.warning, never))))
 
 
-def _compare_systems(
-    summary: Summary, judged: Sequence[SystemResult], best: SystemResult | None
-) -> EvaluationVerdict:  # fmt: skip
-    """The verdict where some system got a case right; `best` is the best single worker."""
+def _compare_systems(summary: Summary, judged: Sequence[SystemResult]) -> EvaluationVerdict:
+    """The verdict where some system got a case right."""
+    best = next((system for system in judged if system.name == summary.best_worker), None)
     if best is None:
         first = max(judged, key=lambda system: system.accuracy.accuracy or 0.0)
         limits = first.accuracy.interval
@@ -216,13 +207,17 @@ def system_table(summary: Summary) -> ReportTable:
     planned = any(system.valid_plans for system in systems)
     repeated = any(system.between_draws is not None for system in systems)
     compared, corrected = bool(summary.best_worker), corrected_p_values(summary)
+
+    def percent(share: float | None, form: str) -> str:
+        return UNKNOWN if share is None else format(100 * share, form)
+
     # Whether the column is shown, its head, how early it is dropped, and its cells.
     known: list[tuple[bool, str, int, Callable[[SystemResult], str]]] = [
         (True, "RIGHT", 0, lambda s: format_share(s.accuracy)),
         (True, "95 %", 1, lambda s: format_limits(s.accuracy.interval)),
-        (repeated, BETWEEN_DRAWS, 4, lambda s: _format_percent(s.between_draws, ".1f")),
+        (repeated, BETWEEN_DRAWS, 4, lambda s: percent(s.between_draws, ".1f")),
         (failed, "FAILED", 0, lambda s: str(s.failed)),
-        (compared, VS_BEST, 2, lambda s: _format_percent(getattr(s.versus_best, "difference", None), "+.1f")),
+        (compared, VS_BEST, 2, lambda s: percent(getattr(s.versus_best, "difference", None), "+.1f")),
         (compared, VS_BEST_LIMITS, 6, lambda s: UNKNOWN if s.versus_best is None
          else " to ".join(f"{100 * limit:+.1f}" for limit in s.versus_best.interval)),
         (compared, P_VALUE, 3, lambda s: format_p(corrected[s.name]) if s.name in corrected else UNKNOWN),
@@ -238,10 +233,6 @@ def system_table(summary: Summary) -> ReportTable:
         [SYSTEM_COLUMN, *(Column(head, right=True, drop=drop) for head, drop, _ in shown)],
         [[system.name, *(cell(system) for *_, cell in shown)] for system in systems],
     )  # fmt: skip
-
-
-def _format_percent(share: float | None, form: str) -> str:
-    return UNKNOWN if share is None else format(100 * share, form)
 
 
 def tag_table(summary: Summary) -> ReportTable | None:
@@ -286,8 +277,8 @@ def report_notes(spec: EvaluationSpec, summary: Summary, shown: Collection[str])
     if failed:
         lines.append(f"failed {'runs' if spec.repeat > 1 else 'cases'}, which are in no share: {', '.join(failed)}")
     names = dict.fromkeys(name.partition(":")[0] for name in spec.systems)
-    sources = [f"{name}: after {SOURCES[name].paper}. Simplified: {SOURCES[name].simplified}"
-               for name in names if name in SOURCES]  # fmt: skip
+    known = [(name, SOURCES[name]) for name in names if name in SOURCES]
+    sources = [f"{name}: after {source['paper']}. Simplified: {source['simplified']}" for name, source in known]
     return [one_line(line) for line in (*lines, *spec.notes, *sources)]
 
 
@@ -301,8 +292,7 @@ def report_json(evaluation: str, spec: EvaluationSpec, summary: Summary) -> dict
         if data["versus_best"] is not None:
             data["versus_best"]["p_corrected"] = corrected.get(system.name)
         source = SOURCES.get(system.name.partition(":")[0])
-        source_data = None if source is None else source._asdict()
-        systems.append({"name": data.pop("name"), **data.pop("accuracy"), **data, "source": source_data})
+        systems.append({"name": data.pop("name"), **data.pop("accuracy"), **data, "source": source})
     return {
         "id": evaluation, "verdict": verdict.text, "cases_needed": verdict.cases_needed, **spec.json(),
         "best_worker": summary.best_worker or None, "systems": systems,

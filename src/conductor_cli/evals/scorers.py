@@ -58,19 +58,13 @@ def is_rlpr(text: str, answer: str, _: Sequence[str] = ()) -> bool:
     if given.lower() == expected.lower():
         return True
     if ("%" in given) != ("%" in expected):
-        pair = [_float(each.replace("%", "")) for each in (given, expected)]
-        if None not in pair:
-            one, other = (
-                value / 100 if "%" in each else value
-                for value, each in zip(pair, (given, expected), strict=True)
-                if value is not None
-            )
-            return abs(one - other) < 1e-6
-    for read in (lambda text: _float(re.sub(r"[,$%]", "", text)), _leading, _money):
-        one, other = read(given), read(expected)  # type: ignore[assignment] # compared with None first
+        one, other = (_float(each.replace("%", "")) for each in (given, expected))
         if one is not None and other is not None:
-            tolerance = abs(other) * 1e-3 if abs(other) > 1 else 1e-6
-            return abs(one - other) < max(1e-6, tolerance)
+            return abs(one / (100 if "%" in given else 1) - other / (100 if "%" in expected else 1)) < 1e-6
+    for read in (lambda text: _float(re.sub(r"[,$%]", "", text)), _leading, _money):
+        one, other = read(given), read(expected)
+        if one is not None and other is not None:
+            return abs(one - other) < max(1e-6, abs(other) * 1e-3 if abs(other) > 1 else 0)
     return False
 
 
@@ -127,10 +121,6 @@ def _tail(text: str) -> str:
     return text[-MAX_TEXT:].strip()
 
 
-def _last_line(text: str) -> str:
-    return _tail(text).rpartition("\n")[2]
-
-
 # exact
 # Short answers are compared as a whole; a chatty model must announce its answer in the last line.
 
@@ -152,8 +142,12 @@ def _normalize(text: str) -> str:
 
 
 def _extract_exact(text: str, _: Sequence[str] = ()) -> str:
-    announced = _ANNOUNCED.fullmatch(_last_line(text))
+    announced = _ANNOUNCED.fullmatch(_tail(text).rpartition("\n")[2])
     return _normalize(announced["answer"] if announced else _tail(text))
+
+
+def _is_text(answer: str, _: Sequence[str] = ()) -> bool:
+    return bool(_normalize(answer))
 
 
 def _is_exact(text: str, answer: str, _: Sequence[str] = ()) -> bool:
@@ -345,12 +339,8 @@ def _offered(letters: Iterable[str], choices: Sequence[str]) -> list[str]:
 
 
 SCORERS: Final[dict[str, Scorer]] = {
-    "exact": Scorer(
-        extract=_extract_exact, is_correct=_is_exact, can_match=lambda answer, _: bool(_normalize(answer))
-    ),
-    "contains": Scorer(
-        extract=_extract_exact, is_correct=_contains, can_match=lambda answer, _: bool(_normalize(answer))
-    ),
+    "exact": Scorer(extract=_extract_exact, is_correct=_is_exact, can_match=_is_text),
+    "contains": Scorer(extract=_extract_exact, is_correct=_contains, can_match=_is_text),
     "regex": Scorer(extract=_extract_exact, is_correct=_matches, can_match=_is_pattern, slow=True),
     "number": Scorer(extract=_extract_number, is_correct=_is_number, can_match=_is_one_number),
     "choice": Scorer(
@@ -363,9 +353,7 @@ SCORERS: Final[dict[str, Scorer]] = {
         is_correct=lambda text, answer, _: mathematics.is_equivalent(_tail(text), answer),
         can_match=lambda answer, _: bool(answer.strip("$ ")), slow=True, needs="math-verify",
     ),
-    "rlpr": Scorer(
-        extract=rlpr_answer, is_correct=is_rlpr, can_match=lambda answer, _: bool(answer.strip()),
-    ),
+    "rlpr": Scorer(extract=rlpr_answer, is_correct=is_rlpr, can_match=lambda answer, _: bool(answer.strip())),
     # Wrong until the judge has said otherwise.
     "model": Scorer(
         extract=_extract_exact, is_correct=lambda *_: False, can_match=lambda answer, _: bool(answer), needs="judge",

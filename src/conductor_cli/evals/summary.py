@@ -249,17 +249,13 @@ class Summary(NamedTuple):
 
 def summarize(outcomes: Iterable[CaseOutcome], systems: Sequence[str]) -> Summary:
     """Count the outcomes of each of `systems`, in their order."""
-    found: dict[str, list[CaseOutcome]] = {name: [] for name in systems}
-    for outcome in outcomes:
-        if outcome.system in found:
-            found[outcome.system].append(outcome)
-    right: dict[str, dict[str, dict[int, bool]]] = {name: defaultdict(dict) for name in found}
-    for outcome in chain.from_iterable(found.values()):
+    every = [outcome for outcome in outcomes if outcome.system in systems]
+    right: dict[str, dict[str, dict[int, bool]]] = {name: defaultdict(dict) for name in systems}
+    for outcome in every:
         if outcome.verdict != "failed":
             right[outcome.system][outcome.case][outcome.draw] = outcome.right
-    best = _best_single_worker(right, len({outcome.case for those in found.values() for outcome in those}))
-    results = [_summarize_system(name, those) for name, those in found.items()]
-    every = [*chain.from_iterable(found.values())]
+    best = _best_single_worker(right, len({outcome.case for outcome in every}))
+    results = [_summarize_system(name, [each for each in every if each.system == name]) for name in right]
     confirmed = [outcome.confirmed for outcome in every if outcome.confirmed is not None]
     return Summary(
         tuple(replace(result, versus_best=_compare(result.name, best, right)) for result in results), best,
@@ -307,8 +303,7 @@ def _compare(name: str, other: str, right: Mapping[str, _ByCase]) -> Comparison 
         for case in ours
         if case in theirs
     ]
-    common = [case for case in judged if case]
-    if name == other or not common:
+    if name == other or not (common := [case for case in judged if case]):
         return None
     pairs = Counter(pair for case in common for pair in case)
     both, only_this, only_other = pairs[True, True], pairs[True, False], pairs[False, True]

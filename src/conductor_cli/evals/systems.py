@@ -47,35 +47,6 @@ def direct_plan(worker: Worker) -> Plan:
     return Plan(steps=(Step(worker=worker.name, subtask=ANSWER_DIRECTLY),))
 
 
-def vote_plan(worker: Worker) -> Plan:
-    """Samples that see nothing of each other (`for_vote`); the last waits, as a run ends with its last step."""
-    *first, last = [copy.name for copy in _copies(worker, 0)]
-    samples = [Step(worker=name, subtask=ANSWER_DIRECTLY) for name in first]
-    return Plan(steps=(*samples, Step(worker=last, subtask=ANSWER_DIRECTLY, access=tuple(range(1, VOTES)))))
-
-
-def reflection_plan(worker: Worker) -> Plan:
-    """The worker answers, then looks at its last answer again and again; the last one counts.
-
-    A look at an answer that the look before only repeated is the same request, which the response cache answers.
-    """
-    looks = [Step(worker=worker.name, subtask=LOOK, access=(number,)) for number in range(1, LOOKS + 1)]
-    return Plan(steps=(*direct_plan(worker).steps, *looks))
-
-
-def mixture_plan(workers: Sequence[Worker], aggregator: Worker) -> Plan:
-    """Return the plan in which all workers answer and `aggregator` combines their answers."""
-    steps = [Step(worker=worker.name, subtask=ANSWER_DIRECTLY) for worker in workers]
-    everything = tuple(range(1, len(steps) + 1))
-    return Plan(steps=(*steps, Step(worker=aggregator.name, subtask=AGGREGATE, access=everything)))
-
-
-def gold_plan(case: Case, workers: Sequence[Worker]) -> Plan:
-    """The case's known decomposition, each step by the worker whose card is best for its skill."""
-    chosen = ((best_worker_on(workers, step.skill), step) for step in case.steps)
-    return Plan(steps=tuple(Step(worker=who.name, subtask=it.subtask, access=it.access) for who, it in chosen))
-
-
 def without_planner(conductor: Conductor, workers: Sequence[Worker], *, bare_question: bool = True) -> Conductor:
     """The conductor for fixed plans over these workers.
 
@@ -102,15 +73,8 @@ def for_vote(conductor: Conductor, worker: Worker) -> Conductor:
 def _copies(worker: Worker, seed: int) -> tuple[Worker, ...]:
     # At temperature 0, or with one seed, all samples would be the same.
     options = {**worker.options, "temperature": worker.options.get("temperature") or TEMPERATURE}
-    return tuple(
-        replace(
-            worker,
-            name=f"{worker.name}-{number}",
-            copy_of=worker.name,
-            options={**options, "seed": seed * VOTES + number},
-        )
-        for number in range(1, VOTES + 1)
-    )
+    named = {f"{worker.name}-{number}": {**options, "seed": seed * VOTES + number} for number in range(1, VOTES + 1)}
+    return tuple(replace(worker, name=name, copy_of=worker.name, options=own) for name, own in named.items())
 
 
 def _render_prompt(question: Question, step: Step, seen: Sequence[SeenStep]) -> str:
@@ -232,21 +196,19 @@ def needs_planner(names: str) -> bool:
     return any(name.strip() == "all" or name.strip().startswith(("conductor", "rule")) for name in names.split(","))
 
 
-def available_workers(conductor: Conductor) -> tuple[Worker, ...]:
-    """The workers of the pool that can be called; the conductor itself is not one of them."""
-    return tuple(
-        worker for worker in conductor.pool if worker.kind != SELF and worker.name not in conductor.unavailable
-    )
-
-
 def unmeasured_workers(conductor: Conductor) -> list[str]:
-    """The workers whose card was not measured: which one is best is only assumed."""
-    return [worker.name for worker in available_workers(conductor) if not worker.card.measured]
+    """The workers that can be called and whose card was not measured: which one is best is only assumed."""
+    return [worker.name for worker in _available_workers(conductor) if not worker.card.measured]
+
+
+def _available_workers(conductor: Conductor) -> tuple[Worker, ...]:
+    pool, absent = conductor.pool, conductor.unavailable
+    return tuple(worker for worker in pool if worker.kind != SELF and worker.name not in absent)
 
 
 def _build_systems(conductor: Conductor, cases: Sequence[Case], keywords: Keywords) -> list[System]:
     """Every system over this pool, in the order of reports."""
-    workers = available_workers(conductor)
+    workers = _available_workers(conductor)
     if not workers:
         raise UsageError("no worker of the pool is available", hint="conductor doctor says why")
     best = Pool(workers=workers).best()
@@ -255,37 +217,50 @@ def _build_systems(conductor: Conductor, cases: Sequence[Case], keywords: Keywor
     # A profile with its own prompt means that the model was trained on that prompt alone.
     plans_only = "" if conductor.profile.render is None else "this planner was trained only to plan"
 
-    def keyword_plan(case: Case) -> Plan:
-        return direct_plan(best_worker_on(workers, find_tag(case.question, keywords)))
+    def fixed(plan: Plan) -> Callable[[Case], Plan]:
+        return lambda _: plan
 
-    def each_worker(name: str, make_plan: Callable[[Worker], Plan]) -> Iterator[System]:
-        """The system for every single worker, which may be absent."""
+    def routed(case: Case) -> Plan:
+        """The case's known decomposition, each step by the worker whose card is best for its skill."""
+        chosen = ((best_worker_on(workers, step.skill), step) for step in case.steps)
+        return Plan(steps=tuple(Step(worker=who.name, subtask=it.subtask, access=it.access) for who, it in chosen))
+
+    def each_worker(name: str, looks: int = 0) -> Iterator[System]:
+        """A system for every single worker, which may be absent: it answers, and looks at its last answer each time.
+
+        A look at an answer that the look before only repeated is the same request, which the response cache answers.
+        """
         for worker in conductor.pool:
             reason = conductor.unavailable.get(worker.name)
             if worker.kind != SELF:
+                checks = [Step(worker=worker.name, subtask=LOOK, access=(at,)) for at in range(1, looks + 1)]
                 yield System(
-                    name=f"{name}:{worker.name}", plan=partial(_same_plan, make_plan(worker)),
+                    name=f"{name}:{worker.name}", plan=fixed(Plan(steps=(*direct_plan(worker).steps, *checks))),
                     configure=partial(without_planner, workers=(worker,)),
                     missing="" if reason is None else reason.message,
                 )  # fmt: skip
 
+    # Samples see nothing of each other (`for_vote`); the last one waits, as a run ends with its last step.
+    *samples, last = [Step(worker=copy.name, subtask=ANSWER_DIRECTLY) for copy in _copies(best, 0)]
+    proposals = [Step(worker=worker.name, subtask=ANSWER_DIRECTLY) for worker in workers]
+    combined = Step(worker=best.name, subtask=AGGREGATE, access=tuple(range(1, len(workers) + 1)))
     return [
-        *each_worker(ALONE, direct_plan),
+        *each_worker(ALONE),
         System(
-            name=BEST_WORKER, plan=partial(_same_plan, direct_plan(best)),
-            configure=partial(without_planner, workers=(best,)),
-        ),
-        System(name="keyword", plan=keyword_plan, configure=over_all, missing=too_few),
-        *each_worker(REFLECT, reflection_plan),
-        System(
-            name="vote", plan=partial(_same_plan, vote_plan(best)), votes=True, configure=partial(for_vote, worker=best)
+            name=BEST_WORKER, plan=fixed(direct_plan(best)), configure=partial(without_planner, workers=(best,)),
         ),
         System(
-            name="moa", plan=partial(_same_plan, mixture_plan(workers, best)), configure=over_all, missing=too_few
+            name="keyword", configure=over_all, missing=too_few,
+            plan=lambda case: direct_plan(best_worker_on(workers, find_tag(case.question, keywords))),
         ),
+        *each_worker(REFLECT, LOOKS),
         System(
-            name=BEST_ROUTING, plan=lambda case: gold_plan(case, workers),
-            configure=partial(over_all, bare_question=False),
+            name="vote", votes=True, configure=partial(for_vote, worker=best),
+            plan=fixed(Plan(steps=(*samples, replace(last, access=tuple(range(1, VOTES)))))),
+        ),
+        System(name="moa", plan=fixed(Plan(steps=(*proposals, combined))), configure=over_all, missing=too_few),
+        System(
+            name=BEST_ROUTING, plan=routed, configure=partial(over_all, bare_question=False),
             missing="" if all(case.steps for case in cases) else "a case has no known decomposition",
         ),
         System(name="conductor-mini", configure=partial(_with_planner, mode="mini")),
@@ -294,10 +269,6 @@ def _build_systems(conductor: Conductor, cases: Sequence[Case], keywords: Keywor
             name="conductor-ultra", configure=partial(_with_planner, mode="ultra", recursion=1), missing=plans_only
         ),
     ]  # fmt: skip
-
-
-def _same_plan(plan: Plan, _: Case) -> Plan:
-    return plan
 
 
 def _with_planner(conductor: Conductor, mode: Mode, recursion: int = 0) -> Conductor:

@@ -184,10 +184,17 @@ def render_for_conductor(question: Question, pool: Pool, context: PlanFormatCont
 
     If the conductor only has to choose a worker, the prompt starts the plan: its one step is the question.
     """
-    asked = normalize(question.text.partition(NESTED)[0])[:MAX_QUESTION]
+    asked, verdict = normalize(question.text.partition(NESTED)[0])[:MAX_QUESTION], ""
+    if question.given:
+        # What the check of the first plan said, and whose answer was checked. One that was not checked counts as right.
+        said = [clean_answer(item.answer) for item in question.given]
+        answers = [item for item, text in zip(question.given, said, strict=True) if text not in (YES, NO)]
+        worker = (answers or question.given)[-1].worker
+        letter = ascii_uppercase[pool.names.index(worker)] if worker in pool else "A"
+        verdict = f"{NO if said[-1] == NO else YES} {letter}"
     rows = skill_rows({label: pool[context.labels[label]] for label in context.allowed})
     begun = f"{asked}{BAR}-{BAR.strip()}" if context.single else ""
-    return prompt(rows, asked, _verdict(question, pool)) + begun
+    return prompt(rows, asked, verdict) + begun
 
 
 class Entry(NamedTuple):
@@ -232,21 +239,6 @@ def grade(strength: float) -> int:
     return min(max(round(10 * strength), 1), 9)
 
 
-def _verdict(question: Question, pool: Pool) -> str:
-    """Return the line that says what came of the first plan: what its check said, and whose answer was checked.
-
-    An answer that was not checked counts as right. Empty if there was no plan before.
-    """
-    if not question.given:
-        return ""
-    said = [clean_answer(item.answer) for item in question.given]
-    answers = [item for item, text in zip(question.given, said, strict=True) if text not in (YES, NO)]
-    answers = answers or list(question.given)
-    worker = answers[-1].worker
-    letter = ascii_uppercase[pool.names.index(worker)] if worker in pool else "A"
-    return f"{NO if said[-1] == NO else YES} {letter}"
-
-
 BAR: Final = "| "
 
 PROFILE: Final = Profile(
@@ -257,15 +249,10 @@ PROFILE: Final = Profile(
 """The conductor alone, as it is trained and measured."""
 
 
-def conductor_path() -> Path:
-    """Return the file of the trained conductor."""
-    return model_path("conductor")
-
-
 def rehearsal_conductor(path: Path | None = None) -> Worker:
     """Return the conductor as a model to open: the shipped file, or the one at `path`."""
     options = {"context": CONTEXT, "threads": 1, "gpu_layers": 0}
-    return Worker(name=NAME, kind="llama", model=str(path or conductor_path()), options=options, price=FREE)
+    return Worker(name=NAME, kind="llama", model=str(path or model_path("conductor")), options=options, price=FREE)
 
 
 _AROUND: Final = Counter(
@@ -273,9 +260,7 @@ _AROUND: Final = Counter(
 )
 """Words that may stand around what is asked: "first find …", "start with the word …", "many thanks", "after that"."""
 
-_JOINING: Final = frozenset({"and", "it", "or", "with"})
-"""A step of these words alone names answers, and nothing to do with them."""
-
+_JOINING: Final = frozenset({"and", "it", "or", "with"})  # A step of these alone names nothing to do with answers
 _NAMING: Final = frozenset({"word"})  # A word that may stand before any other: "the word for the day after Monday"
 _EITHER: Final[frozenset[Kind]] = frozenset({"word", "number"})
 
@@ -310,7 +295,17 @@ def find_plan_fault(question: Question, steps: Sequence[Step], pool: Pool) -> st
         return "no step checks the answer"
     if not question.given and planned and not wanted:
         return "the question asks for no check"
-    return _word_fault(asked, steps)
+    words = _telling(normalize(asked).split())
+    written = _telling(word for step in steps for word in normalize(step.subtask).split())
+    lost = words - written - _AROUND
+    if wanted:
+        lost -= Counter(("double",))  # "double check it"
+    if lost:
+        return f"no step has the word {next(iter(lost))}"
+    # A plan calls two earlier answers "the first" and "the second".
+    joins = sum(len(step.access) > 1 for step in steps)
+    added = written - words - Counter(first=joins, second=joins)
+    return f"the question has no {next(iter(added))}" if added else ""
 
 
 def _readings(step: Step, kinds: dict[int, frozenset[Kind]]) -> list[WordOperation]:
@@ -338,21 +333,6 @@ def _offers(pool: Pool, skill: str) -> bool:
     return any(skill in worker.card.strengths for worker in pool)
 
 
-def _word_fault(question: str, steps: Sequence[Step]) -> str:
-    """Return a word of the question that no step has, or one of a step that the question lacks."""
-    asked = _telling(normalize(question).split())
-    planned = _telling(word for step in steps for word in normalize(step.subtask).split())
-    lost = asked - planned - _AROUND
-    if asks_for_check(question):
-        lost -= Counter(("double",))  # "double check it"
-    if lost:
-        return f"no step has the word {next(iter(lost))}"
-    # A plan calls two earlier answers "the first" and "the second".
-    joins = sum(len(step.access) > 1 for step in steps)
-    added = planned - asked - Counter(first=joins, second=joins)
-    return f"the question has no {next(iter(added))}" if added else ""
-
-
 def _telling(words: Iterable[str]) -> Counter[str]:
     telling = world().telling
     return Counter(found for word in words for found in (find_operands(word) or {word} & telling))
@@ -377,9 +357,8 @@ class RulePlanner:
         kinds: dict[int, frozenset[Kind]] = {GIVEN: _EITHER}
         lines = list[str]()
         for number, line in enumerate("".join(chunk.text for chunk in chunks).splitlines(), start=1):
-            subtask, access, label = (
-                [part.strip() for part in line.split(BAR.strip())] if line.count("|") == 2 else 3 * [""]
-            )
+            parts = [part.strip() for part in line.split(BAR.strip())]
+            subtask, access, label = parts if len(parts) == 3 else 3 * [""]
             numbers = tuple(int(text) for text in access.split() if text.isdecimal())
             readings = _readings(Step(worker="", subtask=subtask, access=numbers), kinds)
             kinds[number] = frozenset(reading.gives for reading in readings)

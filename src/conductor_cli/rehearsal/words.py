@@ -136,6 +136,10 @@ def _word(word: str, last: str, *, owns: bool, shouted: bool) -> Iterator[str]:
         yield word.upper() + ("'s" if owns else "")
 
 
+LEAST_CORRECTED: Final = 6  # The fewest letters of a word that is corrected: short words are near too many others
+NO_SLIPS: Final = frozenset({"periodico"})  # Words of the world that are near a word of a phrasing
+
+
 @lru_cache(maxsize=4096)
 def _without_slip(word: str) -> str:
     """Return the word of the phrasings that was meant, if two letters were exchanged, or one is missing or too many."""
@@ -148,12 +152,6 @@ def _without_slip(word: str) -> str:
     near |= {f"{one}{letter}{other}" for one, other in halves for letter in ascii_lowercase}
     meant = {other for other in near & VOCABULARY if other[0] == word[0] and len(other) >= LEAST_CORRECTED}
     return meant.pop() if len(meant) == 1 else word
-
-
-LEAST_CORRECTED: Final = 6
-"""The fewest letters of a word with a slip that is corrected: short words are near too many others."""
-
-NO_SLIPS: Final = frozenset({"periodico"})  # Words of the world that are near a word of a phrasing
 
 
 def _with_digits(words: list[str]) -> Iterator[str]:
@@ -239,11 +237,13 @@ def world() -> World:
     found = json.loads(Path(__file__).with_name("operations.json").read_text(encoding="utf-8"))
     operations, subjects = list[WordOperation](), set[str]()
     for name, item in found["operations"].items():
-        takes, allows = _values(item["takes"])
-        subjects |= _split_words(item["takes"].get("subjects", ""))
+        known = _split_words(item["takes"].get("subjects", ""))
+        subjects |= known
+        takes: Kind = "number" if "numbers" in item["takes"] or (known and min(known).isdecimal()) else "word"
         operations.append(
             WordOperation(
-                name=name, skill=item["skill"], arity=item["arity"], takes=takes, gives=item["gives"], allows=allows,
+                name=name, skill=item["skill"], arity=item["arity"], takes=takes, gives=item["gives"],
+                allows=_allows(item["takes"], known),
                 words=_split_words(item["words"]), asks=tuple(map(_split_words, item["asks"])),
             )
         )  # fmt: skip
@@ -254,16 +254,15 @@ def world() -> World:
     )
 
 
-def _values(takes: Mapping[str, Any]) -> tuple[Kind, Callable[[str], bool]]:
-    """Of which kind the values of an operation are, and which it allows."""
+def _allows(takes: Mapping[str, Any], known: frozenset[str]) -> Callable[[str], bool]:
+    """Which values an operation allows."""
     if "letters" in takes:
         least, most = takes["letters"]
-        return "word", lambda value: value.isalpha() and least <= len(value) <= most
+        return lambda value: value.isalpha() and least <= len(value) <= most
     if "numbers" in takes:
         numbers = range(*takes["numbers"])
-        return "number", lambda value: value.isdecimal() and int(value) in numbers
-    subjects = _split_words(takes["subjects"])
-    return "number" if min(subjects).isdecimal() else "word", subjects.__contains__
+        return lambda value: value.isdecimal() and int(value) in numbers
+    return known.__contains__
 
 
 CAPABILITIES: Final = "letters, small sums, capitals, elements, opposites, dates, Spanish words, comparisons, colours"
@@ -283,12 +282,6 @@ _SUM: Final = re.compile(r"\d and \d")
 _DIFFERENCE: Final = re.compile(r"(\d+) (?:minus|less) (\d+)")
 
 
-def find_skills(question: str) -> tuple[Skill, ...]:
-    """Return the skills whose keywords the question contains."""
-    words = set(normalize(question).split())
-    return tuple(skill for skill, keywords in KEYWORDS.items() if words.intersection(keywords))
-
-
 def asks_for_check(subtask: str) -> bool:
     """Return whether a step is to say if an answer is right."""
     text = normalize(subtask)
@@ -298,7 +291,8 @@ def asks_for_check(subtask: str) -> bool:
 def is_known(question: str) -> bool:
     """Return whether the models were trained on such questions."""
     text = normalize(question)
-    words, skills, given = text.split(), find_skills(question), find_operands(text)
+    words, given = text.split(), find_operands(text)
+    skills = [skill for skill, keywords in KEYWORDS.items() if not set(words).isdisjoint(keywords)]
     asks = skills or _SUM.search(text) or "mean" in words
     if _STRANGE.search(question.rstrip("=? ")) or not asks or not 0 < len(given) <= MAX_OPERANDS:
         return False
