@@ -189,6 +189,20 @@ def test_a_valid_expected_answer_is_itself_right(scorer: str, answer: str) -> No
         assert right(scorer, answer, answer)
 
 
+@pytest.mark.parametrize(
+    ("said", "answer", "same"),
+    [
+        ("50400  n", "50400 N", True), ("50%", "0.5", True), ("51%", "0.5", False), ("1,000", "1000", True),
+        ("1000.9", "1000", True), ("1002", "1000", False), ("50400 kg", "50400 N", True), ("1e3 m", "1000", True),
+        ("$3k", "$3000", False), ("x", "y", False), ("nan", "1", False), ("", "", False), ("1" * 3000, "1", False),
+    ],
+)  # fmt: skip
+def test_the_rule_of_rlpr_compares_texts_then_numbers(said: str, answer: str, same: bool) -> None:
+    """The first way in which both are numbers decides; without the tags nothing was said."""
+    assert right("rlpr", f"So <answer>{said}</answer>, not <answer>7</answer>", answer) is same
+    assert not right("rlpr", said, answer)
+
+
 @pytest.mark.timeout(60)  # work that grows with the square takes longer
 @pytest.mark.parametrize(
     "hostile",

@@ -97,11 +97,6 @@ class PreparedEvaluation:
             judge=self.judge,
         )  # fmt: skip
 
-    def take_spending_problem(self) -> str:
-        """Why something that was spent is not recorded for the day; empty if it is, or if that was asked before."""
-        spending = self.conductor.daily_spend
-        return spending.take_problem() if spending is not None else ""
-
 
 @asynccontextmanager
 async def open_evaluation(request: EvaluationRequest, settings: Settings) -> AsyncIterator[PreparedEvaluation]:

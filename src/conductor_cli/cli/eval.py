@@ -230,7 +230,8 @@ async def _run(
                 print_notice(f"stopped: {done:,} of {total:,} runs are stored; {CONTINUE}")
                 raise
             finally:
-                if problem := prepared.take_spending_problem():
+                spending = prepared.conductor.daily_spend
+                if spending is not None and (problem := spending.take_problem()):
                     print_notice(f"note: {problem}")
         if done >= total:
             return evaluation, 0

@@ -15,7 +15,7 @@ import typer
 
 from conductor_cli.app.evaluation import EvaluationRequest, load_cases
 from conductor_cli.app.rehearsal import NAME as REHEARSAL
-from conductor_cli.app.tuning import MIN_CASES, PLAN, Tuned, find_encoder, improve_plans, learn
+from conductor_cli.app.tuning import MIN_CASES, PLAN, find_encoder, improve_plans, learn
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.eval import run_evaluation
 from conductor_cli.cli.output import print_json, print_line, print_table, print_text
@@ -107,21 +107,7 @@ def tune_command(
             guided = asyncio.run(
                 improve_plans(request, settings, plans, reflector, lambda done: display.update("", done, plans))
             )
-    _report(learn(stored.outcomes(), stored.cases(), reader, seed, guided), output, json=json)
-
-
-def _is_agreed(request: EvaluationRequest, planned: Sequence[CaseOutcome], plans: int, *, yes: bool) -> bool:
-    """Whether the planner may be improved: it costs nothing, has a limit, or the user says so."""
-    mean = sum((outcome.cost or Decimal(0) for outcome in planned), Decimal(0)) / len(planned)
-    if request.max_cost is not None or (not mean and all(outcome.cost is not None for outcome in planned)):
-        return True
-    lines = [f"to improve what the planner reads: up to {plans:,} plans, which cost about {format_money(plans * mean)}"]
-    lines.append("their proof, and the model that reflects on them, come on top; --plans 0 leaves the planner as it is")
-    return confirm_cost(lines, "improving the planner", yes=yes, quiet=False)
-
-
-def _report(tuned: Tuned, output: Path, *, json: bool) -> None:
-    """Print what the second half of the cases proves, and write the planner where one is needed for it."""
+    tuned = learn(stored.outcomes(), stored.cases(), reader, seed, guided)
     advice, file = tuned.advice(), tuned.planner
     if file is not None:
         write_atomically(output, write_planner(file))
@@ -143,3 +129,13 @@ def _report(tuned: Tuned, output: Path, *, json: bool) -> None:
     print_table(*system_table(tuned.summary))
     print_line()
     print_text(f"for ask, chat and serve: {setting}")
+
+
+def _is_agreed(request: EvaluationRequest, planned: Sequence[CaseOutcome], plans: int, *, yes: bool) -> bool:
+    """Whether the planner may be improved: it costs nothing, has a limit, or the user says so."""
+    mean = sum((outcome.cost or Decimal(0) for outcome in planned), Decimal(0)) / len(planned)
+    if request.max_cost is not None or (not mean and all(outcome.cost is not None for outcome in planned)):
+        return True
+    lines = [f"to improve what the planner reads: up to {plans:,} plans, which cost about {format_money(plans * mean)}"]
+    lines.append("their proof, and the model that reflects on them, come on top; --plans 0 leaves the planner as it is")
+    return confirm_cost(lines, "improving the planner", yes=yes, quiet=False)
