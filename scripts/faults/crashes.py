@@ -34,7 +34,7 @@ from conductor_cli.core.ledger import Reservation
 from conductor_cli.core.pool import DayLimits, Limits, Pool, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Usage
-from conductor_cli.state.ratings import RatingsFile
+from conductor_cli.state.records import RatingsFile
 from conductor_cli.state.run_index import RunIndex
 from conductor_cli.state.spending import DailySpend, read_spent
 from conductor_cli.state.trace_file import TraceWriter

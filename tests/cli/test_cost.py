@@ -17,7 +17,8 @@ import pytest
 from conductor_cli.core.ledger import Reservation
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.prices import load_prices
-from conductor_cli.state.spending import DailySpend, Spender
+from conductor_cli.state.interfaces import Spender
+from conductor_cli.state.spending import DailySpend
 from tests.cli.stage import TWO, Stage, breaks, explained, says
 from tests.servers import SeenStep, Wire, delta, usage
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from conductor_cli.config.files import AppPaths
 from conductor_cli.server.conversation import CallIds, SignedCall
-from conductor_cli.state.home import load_secret
+from conductor_cli.state.home import FileState
 
 IDS = CallIds(b"k" * 32)
 CALL = SignedCall(run="20261122-201012-0a1b2c", worker="a worker with a rather long name / of any form: ü", index=63)
@@ -38,8 +39,9 @@ def test_an_id_of_another_secret_or_of_a_removed_worker_is_unknown() -> None:
 
 
 def test_the_secret_is_made_once_and_only_its_owner_reads_it(tmp_path: Path) -> None:
-    secret = load_secret(tmp_path)
+    state = FileState(AppPaths(config=tmp_path, state=tmp_path, data=tmp_path, cache=tmp_path))
+    secret = state.secret()
     (path,) = (tmp_path / "serve").glob("call-*")
-    assert (len(secret), load_secret(tmp_path), path.stat().st_mode & 0o777) == (32, secret, 0o600)
+    assert (len(secret), state.secret(), path.stat().st_mode & 0o777) == (32, secret, 0o600)
     path.write_bytes(b"short")
-    assert load_secret(tmp_path) not in (secret, b"short")
+    assert state.secret() not in (secret, b"short")

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from conductor_cli.state import home
 from conductor_cli.state.postgres import database as module
+from conductor_cli.state.postgres.shared_state import shared_state
 from tests.cli.stage import Stage, says, stalls
 from tests.server.plain_api import Serving, serving
 from tests.server.test_tool_turns import Talk, asks, by_turns
@@ -30,7 +30,7 @@ def replicas(stage: Stage, postgres: Cluster, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(module, "AWAY_SECONDS", 0.2)
     with ExitStack() as stack:
         yield stack.enter_context(serving()), stack.enter_context(serving())
-    home._shared_state.cache_clear()
+    shared_state.cache_clear()
 
 
 def respond(server: Serving, key: str = "", **more: Any) -> httpx.Response:
@@ -126,7 +126,7 @@ def test_while_the_database_is_away_requests_get_503_and_others_go_on(
     called, started = len(stage.asked("alpha")), False
     postgres.control("stop", "--mode", "immediate")
     try:
-        home._shared_state.cache_clear()
+        shared_state.cache_clear()
         with serving() as late:
             for server in (one, late):
                 for answer in (respond(server), respond(server, stream=True), httpx.get(f"{server.url}/readyz")):

@@ -19,7 +19,7 @@ import pytest
 
 from conductor_cli.core.errors import UsageError
 from conductor_cli.state import home
-from conductor_cli.state.home import SharedState
+from conductor_cli.state.postgres.shared_state import SharedState, shared_state
 from tests.cli.stage import THREE, Stage, says
 from tests.server.plain_api import Serving, serving
 from tests.server.test_replicas import events, text_of
@@ -140,7 +140,7 @@ def made_pair(stage: Stage, postgres: Cluster, monkeypatch: pytest.MonkeyPatch) 
         state = home.open_state(other.registry.runs.settings().paths)
         assert isinstance(state, SharedState)
         yield Pair(stage, state, url, process, other)
-    home._shared_state.cache_clear()
+    shared_state.cache_clear()
 
 
 def test_a_run_whose_server_is_killed_is_finished_by_another(pair: Pair) -> None:

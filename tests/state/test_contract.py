@@ -24,9 +24,9 @@ from conductor_cli.core.pool import DayLimits, Limits
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.core.usage import Usage
-from conductor_cli.state.home import State, open_state
+from conductor_cli.state.home import FileState, State, open_state
+from conductor_cli.state.interfaces import Spender
 from conductor_cli.state.postgres import traces as shared
-from conductor_cli.state.spending import Spender
 from conductor_cli.state.stored_run import RunQuery, StoredRun
 from tests.state.cluster import Cluster
 from tests.state.test_run_index import events, put
@@ -46,8 +46,8 @@ def state(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     paths = AppPaths(config=tmp_path, state=tmp_path / "state", data=tmp_path, cache=tmp_path, database=url)
     opened = open_state(paths)
     yield opened
-    if url:
-        opened.database.close()  # type: ignore[attr-defined]
+    if not isinstance(opened, FileState):
+        opened.database.close()
 
 
 def stored(state: State, happened: list[ev.Event], run: str = RUN) -> None:

@@ -18,7 +18,8 @@ from conductor_cli.core.errors import ConfigError, LimitReached
 from conductor_cli.core.ledger import DayBudget, Ledger, Reservation
 from conductor_cli.core.pool import DayLimits, Limits, Worker
 from conductor_cli.core.usage import NO_USAGE, Price, Usage, with_cost
-from conductor_cli.state.spending import FILE, USER, DailySpend, Spender, checkpoint, read_spent
+from conductor_cli.state.interfaces import USER, Spender
+from conductor_cli.state.spending import FILE, DailySpend, checkpoint, read_spent
 
 DEAR = Price(input=Decimal(1), output=Decimal(10))
 ANN = Worker(name="ann", kind="openai", model="gpt-x", price=DEAR)
@@ -67,18 +68,6 @@ def test_runs_of_a_day_share_its_limit(place: Path) -> None:
     with pytest.raises(LimitReached, match=r"stopped: today's limit of \$0.0200, no room for another call") as caught:
         later.reserve()
     assert (caught.value.reason, caught.value.suggested_limit) == ("limit_cost_day", "0.04")
-
-
-def test_a_client_has_a_limit_of_its_own(place: Path) -> None:
-    phone, laptop = (Spender(name=name, cost=Decimal("0.02")) for name in ("phone", "laptop"))
-    OneRun(place, DayLimits(), client=phone).call()
-    OneRun(place, DayLimits()).call()
-    OneRun(place, DayLimits(), client=phone).call(written=900)
-    with pytest.raises(LimitReached, match=r"today's limit of \$0.0200"):
-        OneRun(place, DayLimits(), client=phone).reserve()
-    assert OneRun(place, DayLimits(), client=laptop).call().answer == 1000
-    with pytest.raises(LimitReached, match=r"today's limit of \$0.0400"):
-        OneRun(place, cents(4), client=laptop).reserve()
 
 
 def test_what_others_hold_is_not_there(place: Path) -> None:
@@ -138,15 +127,6 @@ def test_failed_calls_are_told_from_the_others(place: Path) -> None:
     (row,) = read_spent(place, NOON.date())
     assert (row.usage.calls, row.usage.cost) == (2, Decimal("0.0012"))
     assert (row.failed.calls, row.failed.cost) == (1, Decimal("0.0001"))
-
-
-def test_without_limits_a_call_counts_for_its_first_day_too(place: Path) -> None:
-    run = OneRun(place, DayLimits(), NOON.replace(hour=23, minute=59))
-    room = run.reserve()
-    assert room is not None
-    run.now += timedelta(minutes=2)
-    run.settle(room, 5)
-    assert [row.day for row in read_spent(place, date(2026, 1, 1))] == [date(2026, 11, 22)]
 
 
 def test_a_clock_that_goes_back_opens_no_new_day(place: Path) -> None:
@@ -407,14 +387,6 @@ def test_an_absurd_cost_never_gives_money_or_calls_back(place: Path, cost: str) 
     assert before.cost <= today.cost <= before.cost + 10**6
     assert run.spend.take_problem() == ""
     assert read_spent(place, NOON.date())[0].usage.calls == 2
-
-
-def test_a_database_that_was_removed_is_begun_again(place: Path) -> None:
-    run = OneRun(place, cents(1))
-    run.call(written=980)
-    for path in place.iterdir():
-        path.unlink()
-    assert run.reserve() is not None
 
 
 def test_a_database_that_another_run_has_begun_again_is_noticed(place: Path) -> None:

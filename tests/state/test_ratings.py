@@ -11,7 +11,7 @@ import pytest
 
 from conductor_cli.core.learning import Rating, RatingShare
 from conductor_cli.core.serialization import dump
-from conductor_cli.state.ratings import NEWEST, RatingsFile
+from conductor_cli.state.records import NEWEST, RatingsFile
 
 
 def made(number: int) -> Rating:

@@ -76,13 +76,6 @@ def file_of(store: TraceStore) -> Path:
     return store.directory.with_name("traces.index")
 
 
-def test_a_row_describes_the_run(store: TraceStore) -> None:
-    put(store, 1, "How\nmany?")
-    (row,) = newest(store)[0]
-    assert (row.title, row.state, row.workers) == ("How many?", "finished", "alpha")
-    assert (row.seconds, row.size) == (0.6, store.path(row.run).stat().st_size)
-
-
 def test_search_terms_are_normalized() -> None:
     assert normalize_terms(["a \n b", " ", "c"]) == ("a b", "c")
 
@@ -114,19 +107,6 @@ def test_only_the_owner_can_read_the_index(store: TraceStore) -> None:
     put(store, 1, "first")
     listed(store)
     assert stat.S_IMODE(file_of(store).stat().st_mode) == 0o600
-
-
-def test_a_running_run_is_read_each_time(store: TraceStore) -> None:
-    run = "20261101-100000-00000a"
-    writer = store.open(run)
-    *first, last = events(run, "first")
-    for event in first:
-        writer.write(event)
-    os.utime(store.directory, ns=(1, 1))
-    assert newest(store)[0][0].state == "running"
-    writer.write(last)
-    writer.close()
-    assert newest(store)[0][0].state == "finished"
 
 
 def test_damaged_files_are_listed_with_the_problem(store: TraceStore) -> None:

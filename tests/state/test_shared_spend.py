@@ -17,10 +17,10 @@ from conductor_cli.core.ledger import DayBudget, Ledger, Reservation
 from conductor_cli.core.pool import DayLimits, Limits, Worker
 from conductor_cli.core.usage import NO_USAGE, Price, Usage
 from conductor_cli.state.home import open_state
+from conductor_cli.state.interfaces import Spender
 from conductor_cli.state.postgres import database as module
 from conductor_cli.state.postgres.database import Database, migrations
 from conductor_cli.state.postgres.spending import SharedSpend, _Ended, read_holds, read_shared_spent, release_hold
-from conductor_cli.state.spending import Spender
 from tests.state.cluster import PASSWORD, Cluster
 
 CENT = Usage(tokens_in=1, tokens_out=1, calls=1, cost=Decimal("0.01"))

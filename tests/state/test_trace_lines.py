@@ -30,7 +30,7 @@ KEY = "sk-proj-4f9Qm27LxTbWcz81"
 
 def written(events: Sequence[ev.Event], secrets: Secrets | None = None) -> list[str]:
     writer = LineWriter(secrets or Secrets())
-    return [*(line for event in events for line in writer.add(event)), *writer.flush()]
+    return b"".join([*map(writer.add, events), writer.flush()]).decode().splitlines()
 
 
 def read(lines: Sequence[str], *, pieces: bool = True) -> list[ev.Event]:
@@ -106,7 +106,7 @@ def test_a_kill_loses_at_most_the_last_second_of_an_answer() -> None:
     """And nothing waits once something else has happened."""
     writer, waiting, reader, found = LineWriter(Secrets()), list[ev.Event](), LineReader(), 0
     for number, event in enumerate(one_answer(words(2000, "w"), 5), start=1):
-        found += sum(len(reader.read_line(line)) for line in writer.add(event))
+        found += sum(len(reader.read_line(line)) for line in writer.add(event).decode().splitlines())
         waiting = [*waiting, event][-(number - found) :] if number > found else []
         assert not waiting or event.at - waiting[0].at < MAX_WAIT
         assert not waiting or isinstance(event, ev.StepDelta)

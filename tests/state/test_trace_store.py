@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from pathlib import Path
 
@@ -106,20 +105,6 @@ def test_a_truncated_file_has_the_events_before_the_cut(events: list[ev.Event], 
             assert store.trace(RUN).run == RUN
 
 
-def test_a_trace_can_be_cut_at_any_byte(tmp_path: Path) -> None:
-    events: list[ev.Event] = [
-        begun(Question(text="Wie viele Äpfel? 🍏")), ev.PlanDelta(at=0.1, text="alpha | - | zähle"),
-        ev.RunFinished(at=1.0, answer="drei – ✓", usage=Usage()),
-    ]  # fmt: skip
-    store = stored(events, tmp_path)
-    whole = store.path(RUN).read_bytes()
-    behind = whole.index(b"\n") - 20
-    for cut in (*range(0, behind, 10), *range(behind, len(whole))):
-        store.path(RUN).write_bytes(whole[:cut])
-        found = list(read_events(store.path(RUN)))
-        assert found == events[: len(found)], cut
-
-
 @pytest.mark.parametrize("content", [b"", b'{"kind"', b'{"a":' * 50_000, b"hello"])
 def test_a_file_without_a_complete_event_can_be_listed_and_removed(tmp_path: Path, content: bytes) -> None:
     store = TraceStore(tmp_path)
@@ -133,31 +118,18 @@ def test_a_file_without_a_complete_event_can_be_listed_and_removed(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "content", [b"hello\n", b"\n", b'{"kind":"other"}\n', b"[1]\n", b"\xff\xfe\n", b'{"a":' * 50_000 + b"\n"]
-)
+    "content",
+    [
+        b"hello\n", b"\n", b'{"kind":"other"}\n', b"[1]\n", b"\xff\xfe\n", b'{"a":' * 50_000 + b"\n",
+        ev.to_line(ev.PlanDelta(at=0.1, text="x")).encode() + b"\n",
+    ],
+)  # fmt: skip
 def test_a_foreign_file_is_reported(tmp_path: Path, content: bytes) -> None:
     store = TraceStore(tmp_path)
     store.path(RUN).write_bytes(content)
     assert state_of(store) == "unreadable"
-    with pytest.raises(UsageError, match="line 1"):
+    with pytest.raises(UsageError, match=r"line 1|does not begin"):
         list(store.events(RUN))
-
-
-def test_a_damaged_line_is_named(tmp_path: Path) -> None:
-    store = stored([begun(), ev.PlanDelta(at=0.1, text="x"), ev.PlanDelta(at=2.0, text="y")], tmp_path)
-    lines = store.path(RUN).read_text().splitlines()
-    store.path(RUN).write_text("\n".join([lines[0], lines[1][:-5], lines[2], ""]))
-    _, notice, piece = store.events(RUN)
-    assert isinstance(notice, ev.Notice)
-    assert (notice.reason, "line 2" in notice.text) == ("trace_damaged", True)
-    assert piece == ev.PlanDelta(at=2.0, text="y")
-
-
-def test_a_trace_must_begin_with_the_start_of_a_run(tmp_path: Path) -> None:
-    path = tmp_path / "x.jsonl"
-    path.write_text(ev.to_line(ev.PlanDelta(at=0.1, text="x")) + "\n")
-    with pytest.raises(UsageError, match="does not begin"):
-        list(read_events(path))
 
 
 def test_a_trace_is_followed_while_it_is_written(tmp_path: Path) -> None:
@@ -224,21 +196,6 @@ def test_unknown_keys_are_ignored(tmp_path: Path) -> None:
     data = ev.to_json(begun()) | {"weather": "fine"}
     store.path(RUN).write_text(json.dumps(data) + "\n")
     assert list(store.events(RUN)) == [begun()]
-
-
-def test_the_end_after_a_very_long_line_is_found(tmp_path: Path) -> None:
-    long = ev.RunFinished(at=1.0, answer="word " * 100_000, usage=Usage(), partial=True)
-    store = stored([begun(), long], tmp_path)
-    assert state_of(store) == "partial"
-
-
-def test_the_later_of_two_runs_in_one_second_is_last(tmp_path: Path) -> None:
-    """Ids have no fractions of a second, so the time of the last write decides."""
-    store = TraceStore(tmp_path)
-    for run, written in (("20261120-101112-ffffff", 1), ("20261120-101112-000000", 2), ("20261120-101111-aaaaaa", 3)):
-        stored([begun()], tmp_path, run)
-        os.utime(store.path(run), ns=(written, written))
-    assert store.runs() == ["20261120-101112-000000", "20261120-101112-ffffff", "20261120-101111-aaaaaa"]
 
 
 def test_a_file_in_place_of_the_directory_is_an_error(tmp_path: Path) -> None:

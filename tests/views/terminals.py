@@ -11,8 +11,7 @@ import pyte
 
 from conductor_cli.core.events import Event
 from conductor_cli.core.trace import Trace, apply_event
-from conductor_cli.views.base import Stderr
-from conductor_cli.views.console import OutputContext
+from conductor_cli.views.base import OutputContext, Stderr
 from conductor_cli.views.tree import TreeProgress
 
 if TYPE_CHECKING:

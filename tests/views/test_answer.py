@@ -15,8 +15,8 @@ from conductor_cli.core.plan import Step
 from conductor_cli.core.terminal_text import sanitize, without_controls, without_hidden
 from conductor_cli.core.trace import Trace, fold
 from conductor_cli.core.usage import Usage
-from conductor_cli.views.answer import AnswerOutput, AnswerStream, PlainSink
 from conductor_cli.views.base import RunView, Stdout
+from conductor_cli.views.plain import AnswerOutput, AnswerStream, PlainSink
 from tests.traces.make import ANSWER, RUNS, SPREAD, Writer, cancelled, failed, limit, parallel, retry, started, tools
 from tests.views.terminals import Sink
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -15,7 +14,7 @@ from conductor_cli.core.usage import Usage
 from conductor_cli.views.run_tree import MARKS, Node, NodeState, TreeLayout, find_node, live_lines, run_tree, tree_lines
 from conductor_cli.views.styled_lines import STYLES
 from conductor_cli.views.text_layout import Screen, cells, line_texts
-from tests.traces.make import COUNTED, RUNS, Writer, cancelled, parallel, pieces, retry, started, tools
+from tests.traces.make import COUNTED, RUNS, Writer, cancelled, parallel, pieces, started, tools
 from tests.views.terminals import trace_of
 
 Run = Callable[[], list[ev.Event]]
@@ -62,15 +61,6 @@ def test_every_step_is_in_the_tree_once(run: Run) -> None:
         assert len(set(numbers)) == len(numbers)
 
 
-def test_the_root_is_the_question_with_its_planner() -> None:
-    root = run_tree(trace_of(parallel()))
-    assert (root.kind, root.state) == ("question", "done")
-    assert root.label == "How many primes below 1000 end in 7, and what is their sum?"
-    assert root.remark == "qwen2.5-7b-q4_k_m plans, auto"
-    given = trace_of([replace(started(), conductor="plan file")])
-    assert run_tree(given).remark == "the plan is given, auto"
-
-
 def test_a_revised_plan_says_why_and_shows_what_was_given_up() -> None:
     first, *others = parallel()
     planned = next(n for n, event in enumerate(others) if isinstance(event, ev.PlanReady)) + 1
@@ -99,15 +89,6 @@ def test_a_step_says_which_tools_it_waits_for() -> None:
     ]  # fmt: skip
     children = step_of(trace_of(events[: first + 1]), "1").children
     assert [child.state for child in children if child.kind == "tool"] == ["stopped", "running", "running"]
-
-
-def test_a_retry_is_counted_down() -> None:
-    events = retry()
-    broke = next(n for n, event in enumerate(events) if isinstance(event, ev.StepFailed))
-    trace = trace_of(events[: broke + 1])
-    node = find_node(run_tree(trace, trace.at + 5.0), "1")
-    assert node is not None
-    assert (node.state, node.status, node.text) == ("retrying", "again in 7 s", "")
 
 
 def test_many_rejected_plans_are_few_branches() -> None:
@@ -158,12 +139,6 @@ def test_without_marks_there_are_words() -> None:
         assert heads[0][:3] == ["+-", "1", "math-worker"]
         assert "running" in heads[0]
         assert heads[1][-4:] == ["waits", "for", "1,", "2"]
-
-
-def test_a_chain_is_deep() -> None:
-    heads = [line for line in texts(chain(), TreeLayout(Screen(width=80))) if "gpt" in line]
-    assert [line.index("└") for line in heads] == [0, 3, 6, 9, 12]
-    assert heads[1].endswith("○ waits for 1")
 
 
 @pytest.mark.parametrize("height", [3, 6, 8, 10, 14, 24, 50])

@@ -11,12 +11,11 @@ import pytest
 from wcwidth import wcswidth
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.plan import Step
 from conductor_cli.core.terminal_text import is_sanitized
 from conductor_cli.core.trace import fold
 from conductor_cli.views.base import Stderr
 from conductor_cli.views.tree import TreeProgress
-from tests.traces.make import RUNS, Writer, cancelled, crowd, hostile, nested, parallel, retry, started, substitute
+from tests.traces.make import RUNS, cancelled, crowd, hostile, nested, parallel, retry, substitute
 from tests.views.terminals import Drawn, Reflowing, Sink, open_console
 
 Run = Callable[[], list[ev.Event]]
@@ -60,26 +59,6 @@ def test_no_live_lines_are_left_at_the_end(run: Run) -> None:
     often.tree.close()
     once.tree.close()
     assert often.screen() == once.screen()
-
-
-def test_running_texts_share_the_height() -> None:
-    drawn = Drawn(height=20)
-    run = Writer(started())
-    run.plan(*(Step(worker=name, subtask="Say much.") for name in ("claude", "gpt", "math-worker")), pace=0.0)
-    run.say(0.1, s1="one word " * 90, s2="two words " * 90, s3="three words " * 90)
-    for event in run.events:
-        drawn.show(event)
-    live = drawn.live()
-    counts = [sum(word in line for line in live) for word in ("one word", "two words", "three words")]
-    assert counts == [4, 4, 4]
-
-
-def test_steps_that_do_not_fit_are_counted() -> None:
-    drawn = Drawn(height=5)
-    for event in crowd()[:100]:
-        drawn.show(event)
-    assert drawn.live()[0].startswith("? Summarise the five chapters.")
-    assert drawn.live()[-2:] == ["… and 4 more", "2 s, 0 of 5 steps done, 471 tokens, $0.00"]
 
 
 def test_seconds_are_counted_between_events() -> None:
@@ -215,16 +194,6 @@ def test_colours_do_not_change_the_words(monkeypatch: pytest.MonkeyPatch) -> Non
     assert plain.screen() == coloured.screen()
     assert "\x1b[32m✓" in coloured.sink.getvalue()
     assert not re.search(r"\x1b\[[0-9;]*m", plain.sink.getvalue())
-
-
-@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
-@pytest.mark.parametrize("run", RUNS)
-def test_characters_that_the_encoding_lacks_are_replaced(run: Run, encoding: str) -> None:
-    drawn = Drawn(encoding=encoding)
-    for event in run():
-        drawn.show(event)
-    drawn.tree.close()
-    assert "\u2502" not in drawn.sink.getvalue()
 
 
 def test_without_a_terminal_the_tree_is_written_once() -> None:

@@ -30,8 +30,7 @@ from conductor_cli.models.off_loop import off_loop
 from conductor_cli.run import Conductor, Run, start_run
 from conductor_cli.run.conductor import ToolVerdict
 from conductor_cli.state.home import open_state
-from conductor_cli.state.interfaces import MAX_WAIT, AttachmentStore, EventWriter, Traces
-from conductor_cli.state.spending import USER, Spender
+from conductor_cli.state.interfaces import MAX_WAIT, USER, AttachmentStore, EventWriter, Spender, Traces
 from conductor_cli.views.base import FRAME, RunView
 
 ALWAYS: Final = "always"

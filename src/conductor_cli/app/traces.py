@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from conductor_cli.config import app_paths, load_settings
@@ -26,9 +25,8 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import recipient_of
 from conductor_cli.state.home import open_state
-from conductor_cli.state.interfaces import Traces
+from conductor_cli.state.interfaces import TraceCheck, Traces
 from conductor_cli.state.stored_run import RunQuery, StoredRun, normalize_terms
-from conductor_cli.state.trace_check import CheckedTraces, TraceCheck
 from conductor_cli.state.trace_file import unreadable
 from conductor_cli.views.html import html_page
 from conductor_cli.views.plan_text import PlanOffer
@@ -41,7 +39,7 @@ _TIME_SPAN: Final = re.compile(r"(\d{1,6})\s*(min|h|d|w)")
 _UNIT_SECONDS: Final = {"min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
-def open_trace_store() -> CheckedTraces:
+def open_trace_store() -> Traces:
     """The store of this user. It reads no settings, so traces can be looked at even when those are broken."""
     return open_state(app_paths(os.environ)).traces
 
@@ -99,7 +97,7 @@ class VerifiedTrace:
     """
 
     check: TraceCheck
-    aside: Path | None = None
+    aside: str = ""
     problem: str = ""
 
     @property
@@ -111,18 +109,18 @@ class VerifiedTrace:
         check = self.check
         return {
             "run": check.run, "whole": self.whole, "running": check.running, "lines": check.lines, "hash": check.link,
-            "faults": [dump(fault) for fault in check.faults], "set_aside": str(self.aside) if self.aside else None,
+            "faults": [dump(fault) for fault in check.faults], "set_aside": self.aside or None,
             "problem": self.problem or None,
         }  # fmt: skip
 
 
-def verify_trace(store: CheckedTraces, run: str, *, repair: bool = False) -> VerifiedTrace:
+def verify_trace(store: Traces, run: str, *, repair: bool = False) -> VerifiedTrace:
     """Check a trace; with `repair`, keep what is whole of it and check that. Never raises for one that is damaged."""
     check = TraceCheck(run=run, lines=0, link="")
     try:
         check = store.check(run)
-        aside = store.repair(run, check) if repair and not check.whole and not check.running else None
-        return VerifiedTrace(check=check if aside is None else store.check(run), aside=aside)
+        aside = store.repair(run, check) if repair and not check.whole and not check.running else ""
+        return VerifiedTrace(check=store.check(run) if aside else check, aside=aside)
     except UsageError as error:
         return VerifiedTrace(check=check, problem=error.message)
 

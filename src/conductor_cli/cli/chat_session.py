@@ -78,7 +78,7 @@ class ChatSession:
     def _session(self, flags: Mapping[str, Any]) -> Session:
         session = Session(self._common, self._options, flags)
         # What was attached stays attached when a setting changes.
-        self._attachments = session.attachments = self._attachments or session.attachments
+        session.attachments = self._attachments = self._attachments or session.attachments
         if self._continued is not None:
             session.keep_policy(self._continued)
         return session

@@ -86,10 +86,10 @@ def read_secret(what: str, command: str) -> str:
 
 def _database_address(context: typer.Context) -> str:
     """The database that the setting `state` names. Raises `UsageError` where it names none."""
-    from conductor_cli.state.home import SharedState, open_state  # the other commands stay quick
+    from conductor_cli.state.home import FileState, open_state  # the other commands stay quick
 
     state = open_state(opt.stored_settings(context).paths)
-    if not isinstance(state, SharedState):
+    if isinstance(state, FileState):
         hint = 'the setting state names it first: state = "postgresql://USER@HOST/DATABASE"'
         raise UsageError("there is no database that a password is for", hint=hint)
     return state.place

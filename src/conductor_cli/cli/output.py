@@ -24,7 +24,7 @@ from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 if TYPE_CHECKING:
     from conductor_cli.app.check_results import CheckResult
-    from conductor_cli.views.console import OutputContext
+    from conductor_cli.views.base import OutputContext
     from conductor_cli.views.text_layout import Line
 
 NARROWEST: Final = 20
@@ -110,7 +110,7 @@ def print_check(check: CheckResult) -> None:
 def print_page(lines: Sequence[Line], context: OutputContext) -> None:
     """Print a page on stdout: with colours and wrapped on a terminal, else as it is."""
     from conductor_cli.views.base import Stdout
-    from conductor_cli.views.console import Printer
+    from conductor_cli.views.text_layout import Printer
     from conductor_cli.views.trace_text import page_text
 
     width, shown = terminal_width(sys.stdout), list["Line"]()

@@ -39,6 +39,7 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.models.disk import open_finite
 from conductor_cli.run import Conductor
 from conductor_cli.state.home import open_state
+from conductor_cli.state.interfaces import AttachmentStore
 from conductor_cli.views import OutputContext, OutputName, open_views
 
 
@@ -60,7 +61,8 @@ class Session:
             check_learning(self.settings)
             check_command(self.settings)  # before anything is opened
         state = open_state(self.settings.paths)
-        self.store, self.attachments, self.conversations = state.traces, state.attachments(), state.conversations
+        self.store, self.conversations = state.traces, state.conversations
+        self.attachments: AttachmentStore = state.attachments()
         self.output: OutputName = options.format
         self.quiet = common.quiet
         self.stores_traces = open_store(self.settings, wanted=not options.no_trace) is not None

@@ -48,10 +48,9 @@ from conductor_cli.models.presets import recipient_of
 from conductor_cli.state.run_list import OFFERED_NAMES, run_names
 from conductor_cli.views import choose_progress
 from conductor_cli.views.base import Stdout
-from conductor_cli.views.console import Printer, page_screen
 from conductor_cli.views.plan_text import plan_lines
 from conductor_cli.views.run_text import describe_file, question_line
-from conductor_cli.views.text_layout import BLANK
+from conductor_cli.views.text_layout import BLANK, Printer, page_screen
 from conductor_cli.views.trace_text import step_lines, trace_lines
 
 KEYS: Final = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
@@ -14,7 +14,10 @@ from conductor_cli.cli.output import print_json, print_line, print_notice
 from conductor_cli.config import Settings
 from conductor_cli.core.errors import ConfigError, StateUnavailable, UsageError, describe_system_error
 from conductor_cli.core.formatting import format_count, format_duration, format_money
-from conductor_cli.state.home import FileState, SharedState, open_state
+from conductor_cli.state.home import FileState, open_state
+
+if TYPE_CHECKING:
+    from conductor_cli.state.postgres.shared_state import SharedState
 
 Action = Literal["check", "migrate", "export", "import", "release"]
 
@@ -28,20 +31,19 @@ def state_command(
     context: typer.Context,
     action: Annotated[Action, typer.Argument(metavar="check|migrate|export|import|release", help="What to do.")],
     what: Annotated[
-        str | None, typer.Argument(metavar="[DIR|URL|HOLD]", help="Where files go or come from; which hold to release.")
+        str | None, typer.Argument(metavar="[DIR|HOLD]", help="Where files go or come from; which hold to release.")
     ] = None,
     json: opt.Json = False,
 ) -> None:
     """Look after the database that the setting state names.
 
     check says what it has and what is wrong. migrate brings its tables to the version of this program. export DIR
-    writes all of it as files; where DIR or a URL ends in .parquet, the traces of each day that is over as a file.
-    import reads files, without DIR those of this user. All go on where they were stopped. release HOLD lets an expired
-    hold of a call count nothing any more.
+    writes all of it as files. import reads files, without DIR those of this user. All go on where they were stopped.
+    release HOLD lets an expired hold of a call count nothing any more.
     """
     settings = opt.stored_settings(context)
     state = open_state(settings.paths)
-    if not isinstance(state, SharedState):
+    if isinstance(state, FileState):
         raise UsageError(
             f"the state is in files: {state.place}", hint="the setting state names a database: docs/scale.md"
         )
@@ -101,9 +103,12 @@ def _check(state: SharedState, *, json: bool) -> None:
 
 
 def _move(settings: Settings, state: SharedState, action: Action, what: str | None, *, json: bool) -> None:
-    from conductor_cli.state.postgres.upkeep import FILE_ERRORS, export_days, export_files, import_files
+    from conductor_cli.state.postgres.upkeep import FILE_ERRORS, export_files, import_files
 
     place = Path(what) if what is not None else settings.paths.state
+    if action == "export" and place.suffix == ".parquet":  # for one release
+        hint = "export files: tools such as DuckDB read their lines of JSON and write Parquet"
+        raise UsageError("state export writes no Parquet files any more", hint=hint)
     if action == "import" and not place.is_dir():
         raise UsageError(f"{place} is no directory", hint="name the directory that has traces and spending")
     files = FileState(replace(settings.paths, state=place, database=""))
@@ -113,12 +118,7 @@ def _move(settings: Settings, state: SharedState, action: Action, what: str | No
             print_notice(f"{number:,} {kind}")
 
     try:
-        if action == "import":
-            moved = import_files(files, state, tell)
-        elif str(what).endswith(".parquet"):
-            moved = export_days(state, str(what), tell)
-        else:
-            moved = export_files(state, files, tell)
+        moved = import_files(files, state, tell) if action == "import" else export_files(state, files, tell)
     except FILE_ERRORS as error:
         message = f"{place}: {describe_system_error(error)}"
         raise ConfigError(message, hint="the same command goes on where it was stopped") from None

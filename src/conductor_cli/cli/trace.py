@@ -39,9 +39,10 @@ from conductor_cli.core.formatting import format_count, format_size
 from conductor_cli.core.learning import Verdict, describe_rating
 from conductor_cli.state.run_list import COUNT, list_data, list_text
 from conductor_cli.state.trace_file import unreadable
-from conductor_cli.views.console import OutputContext, page_screen
+from conductor_cli.views.base import OutputContext
 from conductor_cli.views.json_output import run_json
 from conductor_cli.views.replay import open_replay_view, replay_events
+from conductor_cli.views.text_layout import page_screen
 from conductor_cli.views.trace_text import step_lines, trace_lines
 
 MAX_FAULTS = 20
@@ -173,7 +174,7 @@ def verify_runs_command(
         print_json([each.data() for each in found])
     else:
         for each in found:
-            if not (all_ and each.whole and each.aside is None):
+            if not (all_ and each.whole and not each.aside):
                 _print_verified(each)
         damaged = sum(not each.whole for each in found)
         if all_:
@@ -186,7 +187,7 @@ def verify_runs_command(
 def _print_verified(found: VerifiedTrace) -> None:
     """Print what was found in one trace: a line about it, then one for each fault."""
     check = found.check
-    if found.aside is not None:
+    if found.aside:
         print_line(f"{check.run}: repaired; the file as it was: {found.aside}")
     if found.problem:
         print_line(f"{check.run}: {found.problem}")

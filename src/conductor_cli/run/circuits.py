@@ -12,13 +12,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from conductor_cli.core.errors import Failure, FailureKind, ModelError
 from conductor_cli.core.formatting import format_count, format_duration
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.presets import account_of, key_hint, provider_name
-from conductor_cli.state.interfaces import CircuitBoard, OpenCircuit
+from conductor_cli.state.interfaces import OpenCircuit
+
+if TYPE_CHECKING:
+    from conductor_cli.state.postgres.records import SharedCircuits  # only where there is a database
 
 CircuitState = Literal["closed", "open", "half_open"]
 
@@ -134,7 +137,7 @@ class Circuits:
 
     def __init__(self, rules: BreakerRules = BreakerRules(), clock: Callable[[], float] = time.monotonic) -> None:
         self.rules = rules  # Those of the newest run: settings may change while a server runs
-        self.board: CircuitBoard | None = None  # Where other processes tell of theirs
+        self.board: SharedCircuits | None = None  # Where other processes tell of theirs
         self._clock = clock
         self._circuits: dict[_Key, Circuit] = {}
 

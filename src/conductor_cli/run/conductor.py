@@ -32,7 +32,7 @@ from conductor_cli.core.tools import CALLS_PER_RUN, OfferedTool, RunTools, ToolB
 from conductor_cli.core.usage import NO_USAGE, Price, Usage
 from conductor_cli.models.base import Model
 from conductor_cli.run.circuits import BreakerRules, Circuits
-from conductor_cli.state.interfaces import AttachmentStore, CircuitStates, Spending
+from conductor_cli.state.interfaces import AttachmentStore, Spending
 
 ToolVerdict = Literal["once", "always", "no"]
 """What the user says of a call: yes, yes for every call of this tool in this run, no."""
@@ -128,7 +128,7 @@ class Conductor:
     notices: tuple[str, ...] = ()
     shared_semaphores: Mapping[int, asyncio.Semaphore] | None = None
     provider_slots: Mapping[str, asyncio.Semaphore] = field(default_factory=dict)
-    circuits: CircuitStates | None = None
+    circuits: Circuits | None = None
     revises: bool = False
     daily_spend: Spending | None = None
     tools: RunTools | None = None
@@ -212,7 +212,7 @@ class RunResources:
         self._leased = config.leased
         self.down = dict(config.unavailable)  # Workers that are not asked again in this run, and why
         self._pool = config.pool
-        self.circuits: CircuitStates = config.circuits or Circuits(BreakerRules(failures=0))
+        self.circuits = config.circuits or Circuits(BreakerRules(failures=0))
         self._freed, self._times_freed = asyncio.Event(), 0
         shared = config.shared_semaphores
         self._model_semaphores = model_semaphores(config.pool, config.workers) if shared is None else shared

@@ -39,7 +39,7 @@ from conductor_cli.server.conversation import ParsedRequest, Workers, continue_r
 from conductor_cli.server.run_registry import AnsweredAtOnce
 from conductor_cli.server.runs import Runs
 from conductor_cli.state.home import open_state
-from conductor_cli.state.spending import USER, Spender
+from conductor_cli.state.interfaces import USER, Spender
 
 Background = Literal["title", "tags", "follow_ups", "search_queries", "commit_message", "compaction"]
 """What a request is for."""

@@ -31,8 +31,7 @@ from conductor_cli.run.conductor import share_models
 from conductor_cli.server.conversation import CallIds
 from conductor_cli.server.options import ServerOptions
 from conductor_cli.state.home import State, open_state
-from conductor_cli.state.interfaces import Spending, Traces
-from conductor_cli.state.spending import Spender
+from conductor_cli.state.interfaces import Spender, Spending, Traces
 
 if TYPE_CHECKING:
     from conductor_cli.state.postgres.records import Leases

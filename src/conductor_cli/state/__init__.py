@@ -1,10 +1,10 @@
-"""What is kept between runs. `interfaces` has one interface each; files and SQLite are its embedded implementation.
+"""What is kept between runs. `interfaces` has what files and a database have in common.
 
-    interfaces   spending, traces, ratings, attachments, circuits
+    interfaces   spending, traces, attachments
     home         the one place that opens them
-    postgres     the limits of a day for several replicas, in a PostgreSQL database
+    postgres     the state of several replicas, in a PostgreSQL database
     spending     what all processes spend on each day, in SQLite
-    ratings      verdicts about answers, in an append-only file
+    records      ratings, conversations and other names, in small files
     attachments  the bytes of images and documents
     trace_store  the directory of traces: opening, finding, removing
     trace_file   one JSON Lines file per run: writing, reading and following it; the chain of hashes

@@ -1,70 +1,117 @@
-"""What is kept between runs, as interfaces: spending, traces, ratings, attachments, circuits.
+"""What is kept between runs, as interfaces: spending, traces and attachments.
 
-Files and SQLite are their embedded implementation: `DailySpend`, `TraceStore`, `RatingsFile`, `Attachments` and
-`Circuits`. A response of the server is the trace of its run, and a conversation is what follows from it, so both are
-read and deleted by `Traces`. The interfaces speak in values of `core`: no path, no file and no type of a database. A
-change is there as a whole or not at all, and another process sees it when the call returns.
+Files and SQLite are their embedded implementation, `postgres` the other one. A response of the server is the trace of
+its run, and a conversation is what follows from it, so both are read and deleted by `Traces`. The interfaces speak in
+values of `core`: no path, no file and no type of a database. A change is there as a whole or not at all, and another
+process sees it when the call returns.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Final, Protocol
+from functools import reduce
+from typing import Final, Literal, Protocol
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Attachment
-from conductor_cli.core.errors import Failure, FailureKind, ModelError, UsageError
+from conductor_cli.core.errors import FailureKind, ModelError, UsageError
 from conductor_cli.core.learning import Rating
 from conductor_cli.core.ledger import DayBudget, Reservation
-from conductor_cli.core.pool import Worker
-from conductor_cli.core.trace import Trace
+from conductor_cli.core.pool import DayLimits, Worker
+from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.core.usage import Usage
 from conductor_cli.state.stored_run import EVERY_RUN, RunQuery, StoredRun
 
 MAX_WAIT: Final = 1.0
 """Seconds that a piece of streamed text may wait for others before it is written."""
 
+NANO: Final = 10**9
+"""Money is stored in billionths of a dollar, which add up exactly."""
 
-class Spending(Protocol):
-    """What all processes spend on each day, held to the limits of a day."""
+_LAST: Final = re.compile(r"last(?:~(\d{1,9}))?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spender:
+    """Who spends: a client of a server, by the name of its key, and the US dollars that it may spend on one day."""
+
+    name: str = ""
+    cost: Decimal | None = None
+
+
+USER: Final = Spender()
+"""The user of this machine."""
+
+
+class Spending(ABC):
+    """What all processes spend on each day, held to `limits`. `planner` calls without being a worker.
+
+    Where a `client` of a server asks, its own spending is held to its limit too.
+    """
+
+    def __init__(self, limits: DayLimits, planner: Worker | None, client: Spender) -> None:
+        self.limits = limits
+        self.client = client
+        self._planner = planner
+        self._problem = ""
 
     @property
     def cost_limit(self) -> Decimal | None:
-        """The limit on money that calls are held to."""
+        """The limit on money that calls are held to: the user's, or else the client's."""
+        return self.client.cost if self.limits.cost is None else self.limits.cost
 
+    @abstractmethod
     def check(self) -> None:
-        """Raise `ConfigError` if there are limits and spending cannot be recorded."""
+        """Raise `ConfigError` if there are limits and spending cannot be recorded; without a database, always."""
 
+    @abstractmethod
     def today(self) -> DayBudget:
         """Return what is spent and reserved by now."""
 
+    @abstractmethod
     async def reserve(
         self, decide: Callable[[DayBudget], Reservation | None], release: Callable[[Reservation], None],
         worker: Worker | None = None, leased: str = "",
     ) -> Reservation | None:  # fmt: skip
         """Let `decide` make a reservation for a call of `worker`, the conductor if None; nobody else takes its room.
 
-        It is recorded before this returns. Where that fails, `release` is called, and `LimitReached` raised; so it is
-        where another process has the run `leased`, if that is not empty.
+        It is recorded before this returns. Where that fails, `release` is called, and `LimitReached` or
+        `StateUnavailable` raised; so it is where another process has the run `leased`, if that is not empty. In files
+        without limits, a call is made even if it cannot be recorded.
         """
 
+    @abstractmethod
     def settle(self, reservation: Reservation, usage: Usage, *, failed: bool = False) -> None:
         """Put what a call used in the place of its reservation. `failed`: nothing of its reply is used.
 
-        Nobody waits for it, but the next reservation does.
+        Nobody waits for it, but the next reservation does. See `take_problem`.
         """
 
+    @abstractmethod
     def find_problem(self) -> str:
         """Return why nothing can be recorded; empty where it can."""
 
     def take_problem(self) -> str:
         """Return why something was not recorded; empty if it was, or if that was asked before."""
+        problem, self._problem = self._problem, ""
+        return problem
 
+    @abstractmethod
     def close(self) -> None:
-        """Let go of what is open."""
+        """Record what could not be recorded before, if that is possible now, and let go of what is open."""
+
+    def _budget(self, cost: int, tokens: int, calls: int, of_client: int) -> DayBudget:
+        """Return the budget of a day by what is spent, with the money of the client where that leaves less."""
+        budget = DayBudget(limits=self.limits, cost=Decimal(cost) / NANO, tokens=tokens, calls=calls)
+        limit, most, spent = self.limits.cost, self.client.cost, Decimal(of_client) / NANO
+        if most is None or (limit is not None and limit - budget.cost <= most - spent):
+            return budget
+        return replace(budget, limits=replace(budget.limits, cost=most), cost=spent)
 
 
 class EventWriter(Protocol):
@@ -76,7 +123,7 @@ class EventWriter(Protocol):
 
     @property
     def problem(self) -> str:
-        """Why the newest events are not written yet; empty where they are."""
+        """Why the newest events are not written yet; empty where they are, also after a later success."""
 
     @property
     def waiting(self) -> int:
@@ -115,52 +162,129 @@ class TraceReader(Protocol):
         """Seconds since the trace was written, when it was last read."""
 
 
-class Traces(Protocol):
-    """The events of all runs. `run` is an id."""
+Fault = Literal[
+    "changed", "added", "missing", "incomplete", "joined", "behind_end", "no_end", "foreign", "empty", "old"
+]
+"""What is wrong with a line, or before it (`missing`), or behind it (`no_end`). `old`: nothing has a hash yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceFault:
+    """One fault, as a sentence. `line` is 0 for the whole file."""
+
+    line: int
+    fault: Fault
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceCheck:
+    """What was found in a trace. `link` is the end of the chain: it stands for all that is before it."""
+
+    run: str
+    lines: int
+    link: str
+    running: bool = False
+    faults: tuple[TraceFault, ...] = ()
 
     @property
-    def place(self) -> str:
-        """Where the traces are, for messages."""
+    def whole(self) -> bool:
+        return not self.faults
 
+
+def find_run(name: str, runs: Sequence[str]) -> str:
+    """Return the one of these runs, newest first, that is called `name`. Raises `UsageError` for none or several."""
+    if (back := runs_back(name)) is not None:
+        found = runs[back:][:1]
+    else:
+        found = [name] if name in runs else [run for run in runs if name and run.startswith(name)]
+    if len(found) == 1:
+        return found[0]
+    what = f"{len(found)} runs begin with {name!r}" if found else f"there is no run {name!r}"
+    raise UsageError(what, hint="conductor trace list shows the stored runs")
+
+
+def runs_back(name: str) -> int | None:
+    """Return how many runs before the last one `last~2` is; None for any other name."""
+    back = _LAST.fullmatch(name)
+    return None if back is None else int(back[1] or 0)
+
+
+class Traces(ABC):
+    """The events of all runs. `run` is an id."""
+
+    place: str
+    """Where the traces are, for messages."""
+
+    @abstractmethod
     def open(self, run: str) -> EventWriter:
         """Begin the trace of a new run, which nobody else has. Raises `OSError`."""
 
+    @abstractmethod
     def runs(self) -> list[str]:
-        """Return the ids of all stored runs, newest first."""
+        """Return the ids of all stored runs, newest first. Raises `UsageError` where they cannot be read."""
 
+    @abstractmethod
     def newest(self, query: RunQuery = EVERY_RUN, count: int = 20) -> tuple[list[StoredRun], bool]:
         """Return the newest matching runs, all for -1, and whether there are more. Raises `OSError`."""
 
     def find(self, name: str, among: Sequence[str] | None = None) -> str:
-        """Return the id of the run called `name`: an id, the beginning of one, `last` or `last~2`.
+        """Return the id of the run called `name`: an id, the beginning of one, `last`, or `last~2`, two before it.
 
-        `among` are the only runs that may be meant. Raises `UsageError`.
+        `among` are the only runs that may be meant, newest first. Raises `UsageError` for none or several.
         """
+        return find_run(name, self.runs() if among is None else among)
 
+    @abstractmethod
     def location(self, run: str) -> str:
-        """Where the trace of a run is, for people: the path of a file, or a name in a database."""
+        """Return where the trace of a run is, for people: the path of a file, or a name in a database."""
 
+    @abstractmethod
     def events(self, run: str, *, pieces: bool = True) -> Iterator[ev.Event]:
-        """Yield the events of a stored run; without `pieces`, no streamed texts."""
+        """Yield the events of a stored run, up to its last complete line; without `pieces`, no streamed texts.
+
+        Raises `UsageError` where there is none, or nothing of it can be read.
+        """
 
     def trace(self, run: str, *, pieces: bool = True) -> Trace:
         """Return the trace of a stored run. Raises `UsageError` as `events` does."""
+        return reduce(apply_event, self.events(run, pieces=pieces), Trace())
 
+    @abstractmethod
     def follow(self, run: str) -> TraceReader:
-        """Return a reader of the events of a run, from the first one on."""
+        """Return a reader of the events of a run, from the first one on, also while it is written."""
 
     def ended(self, name: str, *, pieces: bool = True) -> Trace:
         """Return the trace of the run called `name`. Raises `UsageError`, also while it is being written."""
+        run = self.find(name)
+        if self.is_running(run):
+            raise UsageError(f"run {run} is still running", hint="wait until it ends, or stop it first")
+        return self.trace(run, pieces=pieces)
 
+    @abstractmethod
     def is_running(self, run: str) -> bool:
         """Whether some process is writing this run."""
 
-    def remove(self, run: str) -> None:
-        """Delete a stored run. Raises `UsageError` while it is being written."""
+    @abstractmethod
+    def check(self, run: str) -> TraceCheck:
+        """Return whether the trace of a run is whole. Raises `UsageError` when it cannot be read."""
 
+    @abstractmethod
+    def repair(self, run: str, check: TraceCheck) -> str:
+        """Keep what is whole of a trace. Returns where it is as it was before; empty where nothing had to be done.
+
+        Raises `UsageError` where nothing can be kept, while it is being written, or when the system refuses.
+        """
+
+    @abstractmethod
+    def remove(self, run: str) -> None:
+        """Delete a stored run. Raises `UsageError` while it is being written, or when the system refuses."""
+
+    @abstractmethod
     def prune(self, runs: Collection[str]) -> list[UsageError]:
         """Delete stored runs, and return why some of them are still there. Raises nothing for these."""
 
+    @abstractmethod
     def refresh(self) -> None:
         """Let nothing remain of deleted runs in what lists are made of."""
 
@@ -173,40 +297,71 @@ class StoredRatings:
     problem: str = ""
 
 
-class Ratings(Protocol):
-    """The ratings of runs. They stay when a run is deleted."""
+class AttachmentStore(ABC):
+    """The bytes of images and documents, once each, by their SHA-256: in memory until a run is stored.
 
-    def add(self, rating: Rating) -> None:
-        """Append a rating. Raises `ConfigError`."""
+    A trace names what it needs; what no trace names any more is deleted with the traces. A run without a trace keeps
+    its bytes in memory.
+    """
 
-    def read(self) -> StoredRatings:
-        """Return the ratings that count, in the order in which they were given. What is damaged is left out."""
-
-
-class Conversations(Protocol):
-    """The names of conversations. What was said in them is in the traces."""
-
-    def read(self) -> dict[str, str]:
-        """Return the last run of each conversation by its name, the newest conversation first."""
-
-    def set(self, name: str, run: str) -> None:
-        """Let a name stand for the conversation that ends with this run. Raises `ConfigError`."""
-
-
-class AttachmentStore(Protocol):
-    """The bytes of images and documents, by their SHA-256."""
+    def __init__(self) -> None:
+        self._in_memory = dict[str, bytes]()
 
     def add(self, data: bytes) -> str:
         """Keep these bytes in memory and return their hash."""
+        digest = hashlib.sha256(data).hexdigest()
+        self._in_memory[digest] = data
+        return digest
 
     def holds(self, attachment: Attachment) -> bool:
         """Whether the bytes of an attachment are there."""
+        # The hash may come from an edited plan file.
+        digest = attachment.sha256
+        return digest in self._in_memory or (is_sha256(digest) and self._is_stored(digest))
 
     def read(self, attachment: Attachment) -> bytes:
         """Return the bytes of an attachment. Raises `ModelError` of reason `file` if they are gone or were changed."""
+        digest = attachment.sha256
+        if (data := self._in_memory.get(digest)) is not None:
+            return data
+        digest = digest if is_sha256(digest) else "invalid"
+        try:
+            data = self._load(digest)
+        except OSError as error:
+            why = f"{error.strerror or error}: {self._place_of(digest)}"
+            raise ModelError("file", f"{attachment.name} cannot be read: {why}") from None
+        if hashlib.sha256(data).hexdigest() != digest:
+            why = f"{attachment.name} was changed after it was attached: {self._place_of(digest)}"
+            raise ModelError("file", why)
+        return data
 
     def store(self, attachments: Iterable[Attachment]) -> None:
-        """Keep what is in memory of these for good: a stored run names them. Raises `OSError`."""
+        """Keep what is in memory of these for good, and in memory no longer. Raises `OSError`.
+
+        Called once the trace that names them exists: nothing is deleted that a trace names.
+        """
+        wanted = {each.sha256: self._in_memory[each.sha256] for each in attachments if each.sha256 in self._in_memory}
+        if wanted:
+            self.keep(wanted)
+        for digest in wanted:
+            del self._in_memory[digest]
+
+    @abstractmethod
+    def _place_of(self, digest: str) -> str: ...
+    @abstractmethod
+    def _is_stored(self, digest: str) -> bool: ...
+    @abstractmethod
+    def _load(self, digest: str) -> bytes:
+        """Return stored bytes. Raises `OSError`."""
+
+    @abstractmethod
+    def keep(self, wanted: dict[str, bytes]) -> None:
+        """Store bytes by their hashes. Raises `OSError`."""
+
+
+def is_sha256(text: str) -> bool:
+    """Whether a text is such a hash, in small letters."""
+    return re.fullmatch(r"[0-9a-f]{64}", text) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,32 +372,3 @@ class OpenCircuit:
     failures: int
     reason: str
     kind: FailureKind
-
-
-class CircuitBoard(Protocol):
-    """What processes tell each other of open circuits. A key stands for a circuit; nobody waits for anything here."""
-
-    def publish(self, key: str, circuit: OpenCircuit) -> None:
-        """Tell others that a circuit is open."""
-
-    def withdraw(self, key: str) -> None:
-        """Tell others that it is closed again."""
-
-    def find(self, key: str) -> OpenCircuit | None:
-        """Return what others have said of a circuit that is still open."""
-
-
-class CircuitStates(Protocol):
-    """Which workers are skipped because their last calls failed."""
-
-    def why_skipped(self, worker: Worker) -> Failure | None:
-        """Return why a worker is not asked now; None where it may be."""
-
-    def calling(self, worker: Worker) -> AbstractContextManager[None]:
-        """Make calls of `worker` for one step inside; after a break the first of them decides for everybody."""
-
-    def succeeded(self, worker: Worker) -> None:
-        """Note that a call was answered."""
-
-    def failed(self, worker: Worker, error: ModelError) -> None:
-        """Note that a call failed."""

@@ -103,7 +103,16 @@ class RunIndex:
         seen = database.execute("SELECT directory FROM seen").fetchone()
         # The directory does not change while a run is being written, so these files are looked at every time.
         unfinished = database.execute(f"SELECT run, state, size, written FROM runs WHERE {_UNFINISHED}").fetchall()
-        self._read_files(database, [run for run, *known in unfinished if self._may_differ(run, *known)])
+        changed_runs = []
+        for run, state, *known in unfinished:
+            try:
+                file = os.stat(f"{self.directory}/{run}{SUFFIX}")
+            except OSError:
+                differs = known[0] >= 0
+            else:
+                differs = state == "running" or [file.st_size, file.st_mtime_ns] != known
+            changed_runs += [run] * differs
+        self._read_files(database, changed_runs)
         if seen is not None and seen[0] == changed:
             return
         names = [name for name in os.listdir(self.directory) if name.endswith(SUFFIX) and name.isprintable()]
@@ -119,14 +128,6 @@ class RunIndex:
             with _transaction(database):
                 database.execute("DELETE FROM seen")
                 database.execute("INSERT INTO seen VALUES (?)", (changed,))
-
-    def _may_differ(self, run: str, state: str, size: int, written: int) -> bool:
-        """Whether the file of a run that had not ended says more by now."""
-        try:
-            file = os.stat(f"{self.directory}/{run}{SUFFIX}")
-        except OSError:
-            return size >= 0
-        return state == "running" or (file.st_size, file.st_mtime_ns) != (size, written)
 
     def _read_files(self, database: sqlite3.Connection, runs: Sequence[str]) -> None:
         """Read the files of these runs into the index."""
@@ -153,7 +154,13 @@ def _connect(path: str) -> Iterator[sqlite3.Connection]:
     database = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
     try:
         if _version(database) != VERSION:
-            _create_tables(database)
+            with _transaction(database):
+                # Another process may have just made the tables. One by one: `executescript` ends the transaction.
+                version = _version(database)
+                if version not in (0, VERSION):
+                    raise sqlite3.DatabaseError(f"version {version}")
+                for statement in () if version else _TABLES:
+                    database.execute(statement)
         yield database
     finally:
         database.close()
@@ -162,18 +169,6 @@ def _connect(path: str) -> Iterator[sqlite3.Connection]:
 def _version(database: sqlite3.Connection) -> int:
     version: int = database.execute("PRAGMA user_version").fetchone()[0]
     return version
-
-
-def _create_tables(database: sqlite3.Connection) -> None:
-    with _transaction(database):
-        version = _version(database)
-        if version == VERSION:  # another process has just done it
-            return
-        if version:
-            raise sqlite3.DatabaseError(f"version {version}")
-        # One by one, because `executescript` would end the transaction.
-        for statement in _TABLES:
-            database.execute(statement)
 
 
 @contextmanager

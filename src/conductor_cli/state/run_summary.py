@@ -48,14 +48,17 @@ def make_stored_run(trace: Trace, run: str, *, live: bool, problem: str) -> Stor
     # The run's own answer is one of the steps', unless it was put together at the end.
     if trace.answer and one_line(trace.answer) not in answers:
         answers.append(one_line(trace.answer))
-    usage = trace.usage
+    usage, seconds = trace.usage, trace.at
+    if live and not trace.ended:  # by the clock of this machine: the newest event may be minutes old
+        with suppress(ValueError, TypeError):  # a time that was edited by hand
+            seconds = max(seconds, (datetime.now(UTC) - datetime.fromisoformat(trace.time)).total_seconds())
     damage = [notice.text for notice in trace.notices if notice.reason == "trace_damaged"]
     return StoredRun(
         run=run, state="unreadable" if problem else trace.outcome(live=live), time=one_line(trace.time),
         workers=SEPARATOR.join(dict.fromkeys(one_line(record.worker) for record in trace.steps)),
         cost="" if usage.cost is None else f"{usage.cost:f}", unpriced=usage.unpriced,
         tokens=min(usage.tokens, MAX_WHOLE),
-        seconds=_seconds_so_far(trace) if live and not trace.ended else trace.at,
+        seconds=seconds,
         resumed=one_line(trace.resumed), conductor=one_line(trace.conductor),
         problem=one_line(problem or "; ".join(damage)),
         recovered=SEPARATOR.join(
@@ -66,13 +69,6 @@ def make_stored_run(trace: Trace, run: str, *, live: bool, problem: str) -> Stor
         subtasks=SEPARATOR.join(one_line(record.step.subtask) for record in records), answers=SEPARATOR.join(answers),
         origin=one_line(trace.origin),
     )  # fmt: skip
-
-
-def _seconds_so_far(trace: Trace) -> float:
-    """How long a run has been going on, by the clock of this machine: its newest event may be minutes old."""
-    with suppress(ValueError, TypeError):  # a time that was edited by hand
-        return max(trace.at, (datetime.now(UTC) - datetime.fromisoformat(trace.time)).total_seconds())
-    return trace.at
 
 
 def _all_steps(trace: Trace) -> Iterator[StepRecord]:

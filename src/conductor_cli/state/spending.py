@@ -21,7 +21,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
@@ -33,6 +33,7 @@ from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.models.disk import make_private_directory
 from conductor_cli.models.presets import recipient_of
+from conductor_cli.state.interfaces import NANO, USER, Spender, Spending
 
 FILE: Final = "spending.sqlite"
 
@@ -44,9 +45,6 @@ SWITCH_POLL_SECONDS: Final = 0.002
 
 _CREATING: Final = threading.Lock()
 """Held by the thread that creates the file: another one opens it only when its descriptor is closed."""
-
-_NANO: Final = 10**9
-"""Money is stored in billionths of a dollar: SQLite adds up integers exactly."""
 
 MAX_AMOUNT: Final = 10**15
 """The most that one row counts, in tokens and in billionths of a dollar. A worker that states an absurd number of
@@ -118,7 +116,17 @@ def open_database(path: Path, *, checkpoints: bool = True) -> sqlite3.Connection
     try:
         # In this mode a call costs no wait for the disk; what a power failure may lose is the last seconds.
         database.execute("PRAGMA page_size = 1024")  # of a new file: a call changes some hundred bytes
-        _switch_to_wal(database)
+        # Only the first of several processes that open a new file at once really switches to a write-ahead log. SQLite
+        # does not apply its timeout to the switch: it fails at once while another process makes it.
+        end = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                database.execute("PRAGMA journal_mode = WAL")
+                break
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                    raise
+            time.sleep(SWITCH_POLL_SECONDS)
         database.execute("PRAGMA synchronous = NORMAL")
         if not checkpoints:
             database.execute("PRAGMA wal_autocheckpoint = 0")
@@ -179,23 +187,6 @@ def checkpoint(directory: Path) -> None:
         database.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
 
-def _switch_to_wal(database: sqlite3.Connection) -> None:
-    """Switch to a write-ahead log, which only the first of several processes that open a new file at once really does.
-
-    SQLite does not apply its timeout to the switch: it fails at once while another process makes it.
-    """
-    end = time.monotonic() + BUSY_SECONDS
-    while True:
-        try:
-            database.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end:
-                raise
-        else:
-            return
-        time.sleep(SWITCH_POLL_SECONDS)
-
-
 def _absent(database: sqlite3.Connection) -> Mapping[str, tuple[str, str]]:
     """The columns that the table lacks."""
     there = {row[1] for row in database.execute("PRAGMA table_info(calls)")}
@@ -234,23 +225,19 @@ def read_spent(directory: Path, first: date, by: Literal["worker", "key"] = "wor
         raise ConfigError(message, hint="fix its permissions, or move it away") from None
 
 
+def exact_dollars(nano: int | None) -> Decimal | None:
+    """Dollars of billionths of them; None of an unknown amount."""
+    return None if nano is None else Decimal(nano) / NANO
+
+
 def spent_row(row: tuple[Any, ...]) -> SpentRow:
     """The row of a query by `GROUPS`. Its day is text."""
     day, provider, worker, model, key, calls, every, unpriced, tokens_in, tokens_out, cost, failed, lost, held = row
-    usage = Usage(tokens_in=tokens_in, tokens_out=tokens_out, calls=every, unpriced=unpriced, cost=_dollars(cost))
+    usage = Usage(tokens_in=tokens_in, tokens_out=tokens_out, calls=every, unpriced=unpriced, cost=exact_dollars(cost))
     return SpentRow(
         day=date.fromisoformat(day), provider=provider, worker=worker, model=model, key=key, usage=usage, calls=calls,
-        failed=Usage(calls=failed, cost=_dollars(lost)), open=held,
+        failed=Usage(calls=failed, cost=exact_dollars(lost)), open=held,
     )  # fmt: skip
-
-
-def _dollars(nano: int | None) -> Decimal | None:
-    return None if nano is None else exact_dollars(nano)
-
-
-def exact_dollars(nano: int) -> Decimal:
-    """Dollars of billionths of them."""
-    return Decimal(nano) / _NANO
 
 
 def nano_dollars(amount: Decimal) -> int:
@@ -258,8 +245,8 @@ def nano_dollars(amount: Decimal) -> int:
     if not amount.is_finite():
         return MAX_AMOUNT
     # Bounded before it is multiplied: the product of a number with many digits is an error.
-    bounded = min(max(amount, Decimal(0)), exact_dollars(MAX_AMOUNT))
-    return int((bounded * _NANO).to_integral_value(ROUND_CEILING))
+    bounded = min(max(amount, Decimal(0)), Decimal(MAX_AMOUNT) / NANO)
+    return int((bounded * NANO).to_integral_value(ROUND_CEILING))
 
 
 CONDUCTOR: Final = "conductor"
@@ -270,29 +257,10 @@ def local_now() -> datetime:
     return datetime.now().astimezone()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spender:
-    """Who spends: a client of a server, by the name of its key, and the US dollars that it may spend on one day."""
-
-    name: str = ""
-    cost: Decimal | None = None
-
-
 MAX_UNRECORDED: Final = 10_000  # Calls that wait until the disk takes them; the oldest are lost
 
 BUSY_CALLS: Final = 8
 """Beside more calls than that, what a call used is written with the next one, or after a tenth of a second."""
-
-USER: Final = Spender()
-"""The user of this machine."""
-
-
-def with_client(budget: DayBudget, client: Spender, spent: Decimal) -> DayBudget:
-    """Return the budget with the money of the client, who has `spent` some, where that leaves less."""
-    limit, most = budget.limits.cost, client.cost
-    if most is None or (limit is not None and limit - budget.cost <= most - spent):
-        return budget
-    return replace(budget, limits=replace(budget.limits, cost=most), cost=spent)
 
 
 class _Ended(NamedTuple):
@@ -306,22 +274,16 @@ class _Ended(NamedTuple):
     failed: bool
 
 
-class DailySpend:
-    """The spending of one process among that of all, held to `limits`. `planner` calls without being a worker.
-
-    Where a `client` of a server asks, its own spending is held to its limit too.
-    """
+class DailySpend(Spending):
+    """The spending of one process among that of all, in a file."""
 
     def __init__(
         self, directory: Path, limits: DayLimits = NO_DAY_LIMITS.limits, *, planner: Worker | None = None,
         client: Spender = USER, now: Callable[[], datetime] = local_now,
     ) -> None:  # fmt: skip
+        super().__init__(limits, planner, client)
         self.directory = directory
         self._path = directory / FILE
-        self.limits = limits
-        self.client = client
-        self._problem = ""
-        self._planner = planner
         self._now = now
         self.checkpoints = True
         """Whether the log is moved into the file by calls, which wait for the disk; else somebody else moves it."""
@@ -336,16 +298,10 @@ class DailySpend:
         self._written = 0.0
 
     @property
-    def cost_limit(self) -> Decimal | None:
-        """The limit on money that calls are held to: the user's, or else the client's."""
-        return self.client.cost if self.limits.cost is None else self.limits.cost
-
-    @property
     def _has_limits(self) -> bool:
         return bool(self.limits) or self.client.cost is not None
 
     def check(self) -> None:
-        """Raise `ConfigError` if there are limits and spending cannot be recorded."""
         if not self._has_limits:
             return
         problem = self.find_problem()
@@ -357,39 +313,34 @@ class DailySpend:
             )
 
     def find_problem(self) -> str:
-        """Why nothing can be recorded; empty where it can."""
         try:
             with self._transaction():
                 return ""
         except (OSError, sqlite3.Error) as error:
             return describe_system_error(error)
 
-    def take_problem(self) -> str:
-        """Why something that was spent is not recorded; empty if it is, or if that was asked before."""
-        problem, self._problem = self._problem, ""
-        return problem
-
     def today(self) -> DayBudget:
         """What is spent and reserved by now. Raises `OSError` and `sqlite3.Error`."""
         with self._transaction() as database:
-            return self._budget(database, self._day(database))
+            return self._budget_of(database, self._day(database))
 
     async def reserve(
         self, decide: Callable[[DayBudget], Reservation | None], release: Callable[[Reservation], None],
         worker: Worker | None = None, leased: str = "",  # noqa: ARG002 - files have no leases
     ) -> Reservation | None:  # fmt: skip
-        """Let `decide` make a reservation for a call of `worker`, or the conductor if None.
-
-        It is recorded before another process decides. Without limits, a call is made even if it cannot be recorded;
-        with them, `release` is called with the reservation, which does not hold. Raises `LimitReached`.
-        """
-        if not self._has_limits:
-            return self._reserve_without_limits(decide, worker)
         reservation = None
+        if not self._has_limits:
+            if (reservation := decide(NO_DAY_LIMITS)) is not None:
+                row, day = None, self._now().date()
+                with suppress(OSError, sqlite3.Error), self._transaction() as database:
+                    day = self._day(database)
+                    row = self._record_reservation(database, day, reservation, worker)
+                self._begun[id(reservation)] = row, day, worker
+            return reservation
         try:
             with self._transaction() as database:
                 day = self._day(database)
-                reservation = decide(self._budget(database, day))
+                reservation = decide(self._budget_of(database, day))
                 if reservation is not None:
                     row = self._record_reservation(database, day, reservation, worker)
                     self._begun[id(reservation)] = row, day, worker
@@ -401,21 +352,7 @@ class DailySpend:
             raise LimitReached(message, hint="free some disk space or fix the permissions, then run it again") from None
         return reservation
 
-    def _reserve_without_limits(
-        self, decide: Callable[[DayBudget], Reservation | None], worker: Worker | None
-    ) -> Reservation | None:
-        reservation = decide(NO_DAY_LIMITS)
-        if reservation is None:
-            return None
-        row, day = None, self._now().date()
-        with suppress(OSError, sqlite3.Error), self._transaction() as database:
-            day = self._day(database)
-            row = self._record_reservation(database, day, reservation, worker)
-        self._begun[id(reservation)] = row, day, worker
-        return reservation
-
     def settle(self, reservation: Reservation, usage: Usage, *, failed: bool = False) -> None:
-        """A call has ended. `failed`: nothing of its reply is used. See `take_problem`."""
         row, day, worker = self._begun.pop(id(reservation))
         if row is None and usage == NO_USAGE:
             return
@@ -429,7 +366,6 @@ class DailySpend:
             self._problem = f"what was spent is not recorded: {self.directory}: {describe_system_error(error)}"
 
     def close(self) -> None:
-        """Record what could not be recorded before, if that is possible now, and let go of the file."""
         if self._unrecorded:
             with suppress(OSError, sqlite3.Error), self._transaction():
                 pass
@@ -465,15 +401,14 @@ class DailySpend:
         found = database.execute("SELECT 1 FROM calls WHERE day = ? LIMIT 1", (str(tomorrow),)).fetchone()
         return tomorrow if found else today
 
-    def _budget(self, database: sqlite3.Connection, day: date) -> DayBudget:
+    def _budget_of(self, database: sqlite3.Connection, day: date) -> DayBudget:
         """What has ended on a day, and what is reserved: by calls under way, and by those whose process was killed."""
         cost, tokens, calls, of_client = database.execute(
             "SELECT COALESCE(SUM(cost), 0), COALESCE(SUM(tokens_in + tokens_out), 0), COALESCE(SUM(worker_call), 0),"
             " COALESCE(SUM(CASE WHEN client = ? THEN cost END), 0) FROM calls WHERE day = ?",
             (self.client.name, str(day)),
         ).fetchone()
-        budget = DayBudget(limits=self.limits, cost=exact_dollars(cost), tokens=tokens, calls=calls)
-        return with_client(budget, self.client, exact_dollars(of_client))
+        return self._budget(cost, tokens, calls, of_client)
 
     def _record_reservation(
         self, database: sqlite3.Connection, day: date, room: Reservation, worker: Worker | None

@@ -10,77 +10,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import BinaryIO, Final, Literal, NamedTuple, Protocol
+from typing import BinaryIO, Final, NamedTuple
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import format_count
 from conductor_cli.core.serialization import DecodeError
 from conductor_cli.models.disk import link_or_copy, write_atomically
-from conductor_cli.state.interfaces import Traces
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
+from conductor_cli.state.interfaces import Fault, TraceCheck, TraceFault
 from conductor_cli.state.old_lines import OLD_FORMATS
-from conductor_cli.state.trace_file import (
+from conductor_cli.state.trace_file import RawLine, open_trace, parse_line, raw_lines, read_events
+from conductor_cli.state.trace_lines import (
     START,
     HashedLine,
-    HashedLines,
-    RawLine,
+    LineReader,
+    LineWriter,
     add_hash,
-    open_trace,
-    parse_line,
-    raw_lines,
-    read_events,
     read_hash,
     split_records,
 )
-from conductor_cli.state.trace_lines import LineReader
-
-Fault = Literal[
-    "changed", "added", "missing", "incomplete", "joined", "behind_end", "no_end", "foreign", "empty", "old"
-]
-"""What is wrong with a line, or before it (`missing`), or behind it (`no_end`). `old`: nothing has a hash yet."""
 
 ASIDE: Final = ".damaged-"
 """Between the name of a trace and a number, in the name of what it was before it was repaired."""
 
 _NOT_KEPT: Final = frozenset({"changed", "added", "incomplete", "behind_end", "foreign"})
 _ENDS: Final = (b'{"kind":"run_finished"', b'{"kind":"run_failed"')
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceFault:
-    """One fault, as a sentence. `line` is 0 for the whole file."""
-
-    line: int
-    fault: Fault
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceCheck:
-    """What was found in a trace. `link` is the end of the chain: it stands for all that is before it."""
-
-    run: str
-    lines: int
-    link: str
-    running: bool = False
-    faults: tuple[TraceFault, ...] = ()
-
-    @property
-    def whole(self) -> bool:
-        return not self.faults
-
-
-class CheckedTraces(Traces, Protocol):
-    """Traces that can be checked and repaired."""
-
-    def check(self, run: str) -> TraceCheck:
-        """Return whether the trace of a run is whole. Raises `UsageError` when it cannot be read."""
-
-    def repair(self, run: str, check: TraceCheck) -> Path | None:
-        """Keep what is whole of a trace. Returns the file that has what it was; None where nothing had to be done.
-
-        Raises `UsageError`.
-        """
 
 
 class _Record(NamedTuple):
@@ -97,7 +52,13 @@ def check_trace(file: BinaryIO, run: str, *, running: bool = False) -> TraceChec
     checker = _Checker()
     for line in raw_lines(file):
         checker.add_line(line, running=running)
-    checker.close(running=running)
+    is_ended = any(record.data.startswith(_ENDS) for record in checker.open)
+    checker.settle()
+    if not checker.lines:
+        checker.add(0, "empty", "the file is empty")
+    elif not (checker.ended or is_ended or running):
+        text = f"nothing follows line {checker.lines}: the run was interrupted, or the end was cut off"
+        checker.add(checker.lines, "no_end", text)
     faults = list(checker.faults)
     if checker.run and checker.run != run:
         text = f"line 1 begins the run {checker.run}, and the file has another name"
@@ -126,46 +87,43 @@ class _Checker:
         self.lines = line.number
         if not line.complete:
             if not running:
-                self._add(line.number, "incomplete", "is incomplete: whatever wrote it was stopped")
+                self.add(line.number, "incomplete", "is incomplete: whatever wrote it was stopped")
             return
         records = split_records(line.data)
         if len(records) > 1:
             text = f"has {format_count(len(records), 'record')}: line breaks are missing"
-            self._add(line.number, "joined", text)
-        if line.number == 1:
-            self._read_beginning(line)
+            self.add(line.number, "joined", text)
+        if line.number == 1:  # it says what run this is
+            reader = LineReader(strict=False)
+            events, problem = parse_line(line, reader)
+            first = events[0] if events else None
+            if not isinstance(first, ev.RunStarted):
+                text = f"is not the start of a run in format {ev.FORMAT}"
+                self.add(1, "foreign", f"{text}: {problem}" if problem else text)
+            elif first.format != ev.FORMAT:
+                text = f"is in format {first.format}; this version of conductor reads format {ev.FORMAT}"
+                self.add(1, "foreign", text)
+            else:
+                self.run = first.run
+                self.old = reader.format in OLD_FORMATS and read_hash(line.data) is None
+                text = f"is in format {reader.format}, whose lines have no hashes: nothing tells whether it was changed"
+                if self.old:
+                    self.add(1, "old", text)
         for data in records:
             if self.old:
                 self.ended = self.ended or data.startswith(_ENDS)
             else:
                 self._add_record(_Record(line.number, data, read_hash(data), line.problem))
 
-    def _read_beginning(self, line: RawLine) -> None:
-        """What the first line says of the run."""
-        reader = LineReader(strict=False)
-        events, problem = parse_line(line, reader)
-        first = events[0] if events else None
-        if not isinstance(first, ev.RunStarted):
-            text = f"is not the start of a run in format {ev.FORMAT}"
-            self._add(1, "foreign", f"{text}: {problem}" if problem else text)
-        elif first.format != ev.FORMAT:
-            self._add(1, "foreign", f"is in format {first.format}; this version of conductor reads format {ev.FORMAT}")
-        else:
-            self.run = first.run
-            self.old = reader.format in OLD_FORMATS and read_hash(line.data) is None
-            if self.old:
-                text = f"is in format {reader.format}, whose lines have no hashes: nothing tells whether it was changed"
-                self._add(1, "old", text)
-
     def _add_record(self, record: _Record) -> None:
         hashed = record.hashed
         if self.ended:
-            self._add(record.line, "behind_end", "comes after the end of the run")
+            self.add(record.line, "behind_end", "comes after the end of the run")
         elif hashed is None or not hashed.is_unchanged:
             self.open.append(record)
         elif hashed.follows(self.good):
             for waiting in self.open:
-                self._add(waiting.line, "added", "was added, or moved here")
+                self.add(waiting.line, "added", "was added, or moved here")
             self._accept(record, hashed)
         elif not self.open:
             self.open.append(record)
@@ -173,10 +131,10 @@ class _Checker:
             last = self.open[-1].hashed
             before = last.link_behind(self.good) if last is not None and last.is_unchanged else b""
             if len(self.open) == 1 and before and hashed.follows(before):  # as it was before its link was changed
-                self._add(self.open[0].line, "changed", "was changed: its hash does not follow the line before")
+                self.add(self.open[0].line, "changed", "was changed: its hash does not follow the line before")
                 self._accept(record, hashed)
                 return
-            self._settle()
+            self.settle()
             if not before or (last is not None and hashed.follows(last.link)):  # what it follows may have lost its link
                 self._accept(record, hashed)
             else:
@@ -187,28 +145,24 @@ class _Checker:
         self.good = hashed.link
         self.ended = record.data.startswith(_ENDS)
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Say what is wrong with the records that wait: they are where they belong."""
         for record in self.open:
             if record.hashed is not None and record.hashed.is_unchanged:
-                self._add(record.line, "missing", f"lines are missing before line {record.line}")
+                self.add(record.line, "missing", f"lines are missing before line {record.line}")
                 self.good = record.hashed.link
                 self.ended = record.data.startswith(_ENDS)
             else:
-                self._add(record.line, "changed", _describe_changed(record))
+                line = RawLine(record.line, len(record.data), record.data, complete=True, problem=record.problem)
+                _, problem = parse_line(line, LineReader(strict=False))
+                problem = "it has NUL bytes" if b"\0" in record.data else problem[:200]
+                text = f"was changed: {problem}" if problem else "was changed"
+                if record.hashed is None and not problem:
+                    text = "has no hash: another program wrote or changed it"
+                self.add(record.line, "changed", text)
         self.open.clear()
 
-    def close(self, *, running: bool) -> None:
-        """The records that nothing follows, and the end."""
-        ends = [record for record in self.open if record.data.startswith(_ENDS)]
-        self._settle()
-        if not self.lines:
-            self._add(0, "empty", "the file is empty")
-        elif not (self.ended or ends or running):
-            text = f"nothing follows line {self.lines}: the run was interrupted, or the end was cut off"
-            self._add(self.lines, "no_end", text)
-
-    def _add(self, line: int, fault: Fault, text: str) -> None:
+    def add(self, line: int, fault: Fault, text: str) -> None:
         whole = text if fault in ("missing", "no_end", "empty") else f"line {line} {text}"
         self.faults.append(TraceFault(line=line, fault=fault, text=whole))
 
@@ -228,7 +182,7 @@ def repair_trace(path: Path, check: TraceCheck) -> Path | None:
         )
     content, link = list[bytes](), START
     if "old" in kinds:
-        lines = HashedLines()
+        lines = LineWriter(KNOWN_SECRETS)
         content = [*map(lines.add, read_events(path)), lines.flush()]
     for record in () if "old" in kinds else _repaired_records(path, check.faults):
         line, link = add_hash(record, link)
@@ -274,14 +228,3 @@ def _notice(before: Sequence[bytes], gap: Sequence[str]) -> bytes:
     at = LineReader(strict=False).read_line(before[-1].decode("utf-8", "replace"))[-1].at if before else 0.0
     text = "the trace was repaired: " + (gap[0] if len(gap) == 1 else f"{gap[0]}, and {len(gap) - 1} more")
     return ev.to_line(ev.Notice(at=at, text=text, reason="trace_damaged")).encode()
-
-
-def _describe_changed(record: _Record) -> str:
-    """What can be said about a record whose own hash does not fit."""
-    line = RawLine(record.line, len(record.data), record.data, complete=True, problem=record.problem)
-    if b"\0" in record.data:
-        return "was changed: it has NUL bytes"
-    _, problem = parse_line(line, LineReader(strict=False))
-    if problem:
-        return f"was changed: {problem[:200]}"
-    return "was changed" if record.hashed is not None else "has no hash: another program wrote or changed it"

@@ -6,20 +6,14 @@ being written, so a file without an end that nobody locks belongs to an interrup
 is compressed (gzip) under the same name.
 
 Reading leaves out lines that are damaged, and a notice says which. It compares no hashes: `trace_check` does.
-
-The last field of a line is `hash`: 8 digits of the SHA-256 of the line without this field, then 24 digits of the
-SHA-256 of the 24 digits of the line before and that whole hash. So a line that was changed shows it by itself, and a
-line that does not follow the one before it does too. It has no key: whoever can write the file can make a new chain.
 """
 
 from __future__ import annotations
 
 import codecs
 import gzip
-import hashlib
 import io
 import os
-import re
 import time
 import zlib
 from collections.abc import Iterator
@@ -32,62 +26,7 @@ from conductor_cli.core.errors import UsageError
 from conductor_cli.core.serialization import DecodeError
 from conductor_cli.models.disk import make_private_directory, temporary_path
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
-from conductor_cli.state.trace_lines import LineReader, LineWriter
-
-OWN: Final = 8
-LINK: Final = 24
-
-START: Final = b"0" * LINK
-"""What the first line follows."""
-
-_HASH: Final = rb',"hash":"([0-9a-f]{%d})([0-9a-f]{%d})"\}' % (OWN, LINK)
-_END: Final = re.compile(_HASH + rb"\Z")
-_BETWEEN: Final = re.compile(rb"(?<=%s)(?=\{)" % _HASH.replace(b"(", b"(?:"))
-_LENGTH: Final = len(b',"hash":""}') + OWN + LINK
-
-
-class HashedLine(NamedTuple):
-    """A line with a hash. `body` has no closing brace; `own` and `link` are the digits as they are stored."""
-
-    body: bytes
-    own: bytes
-    link: bytes
-
-    @property
-    def is_unchanged(self) -> bool:
-        return hashlib.sha256(self.body).hexdigest()[:OWN].encode() == self.own
-
-    def follows(self, link: bytes) -> bool:
-        """Whether the line was written behind the one with this `link`."""
-        return self.link_behind(link) == self.link
-
-    def link_behind(self, link: bytes) -> bytes:
-        """The link that the line has behind the one with this `link`."""
-        return _link(link, hashlib.sha256(self.body).digest())
-
-
-def add_hash(line: bytes, before: bytes) -> tuple[bytes, bytes]:
-    """A JSON object, as a line that follows the one with the link `before`; and its own link."""
-    body = line[:-1]
-    digest = hashlib.sha256(body).digest()
-    link = _link(before, digest)
-    return b'%b,"hash":"%b%b"}' % (body, digest[: OWN // 2].hex().encode(), link), link
-
-
-def read_hash(line: bytes) -> HashedLine | None:
-    """The line without its hash; None where it has none at its end."""
-    found = _END.search(line, max(0, len(line) - _LENGTH))
-    return None if found is None else HashedLine(line[: found.start()], found[1], found[2])
-
-
-def split_records(line: bytes) -> list[bytes]:
-    """The records of a line: several where line breaks between them were lost."""
-    return _BETWEEN.split(line)
-
-
-def _link(before: bytes, digest: bytes) -> bytes:
-    return hashlib.sha256(before + digest).hexdigest()[:LINK].encode()
-
+from conductor_cli.state.trace_lines import LineReader, LineWriter, split_records
 
 MAX_TRACE_LINE: Final = 64 << 20
 """Bytes of the longest line that is read. A run writes none that is nearly as long."""
@@ -113,35 +52,6 @@ ENDS: Final = (ev.RunFinished, ev.RunFailed)
 _HINT: Final = "conductor trace verify says what is wrong with it"
 
 
-class HashedLines:
-    """Makes lines with hashes of the events of one run, without keys that this process has read."""
-
-    def __init__(self, link: bytes = START) -> None:
-        """`link` is that of the line before."""
-        self._lines = LineWriter(KNOWN_SECRETS)
-        self._link = link
-
-    @property
-    def waiting(self) -> int:
-        """How many pieces wait for others."""
-        return self._lines.waiting
-
-    def add(self, event: ev.Event) -> bytes:
-        """Return the lines that can be written now that this event has happened: none while pieces wait."""
-        return self._with_hashes(self._lines.add(event))
-
-    def flush(self) -> bytes:
-        """Return the line of the pieces that wait, if there are any."""
-        return self._with_hashes(self._lines.flush())
-
-    def _with_hashes(self, lines: list[str]) -> bytes:
-        content = b""
-        for line in lines:
-            hashed, self._link = add_hash(line.encode("utf-8", "backslashreplace"), self._link)
-            content += hashed + b"\n"
-        return content
-
-
 class TraceWriter:
     """Writes the events of one run; pieces of text wait for each other, as `trace_lines` says.
 
@@ -152,8 +62,9 @@ class TraceWriter:
         """Create the file. Raises `OSError`."""
         make_private_directory(path.parent)
         self.path = path
+        self.place = str(path)
         self.error: OSError | None = None
-        self._lines = HashedLines()
+        self._lines = LineWriter(KNOWN_SECRETS)
         self._pending = b""
         self._ended = False
         # O_EXCL: two processes must not write the same run. O_APPEND: a retried write goes to the end.
@@ -166,30 +77,18 @@ class TraceWriter:
             fcntl.flock(self._file, fcntl.LOCK_EX)
 
     def write(self, event: ev.Event) -> None:
-        """Append one event and the pieces that waited for it, or let it wait as one.
-
-        `error` is set when that fails, and cleared by a later success.
-        """
         self._append(self._lines.add(event))
         self._ended = isinstance(event, ENDS)
 
     @property
-    def place(self) -> str:
-        """The file."""
-        return str(self.path)
-
-    @property
     def problem(self) -> str:
-        """Why the newest events are not written yet; empty where they are."""
         return "" if self.error is None else self.error.strerror or str(self.error)
 
     @property
     def waiting(self) -> int:
-        """How many pieces wait for others."""
         return self._lines.waiting
 
     def flush(self) -> None:
-        """Write the pieces that wait. `error` is set as by `write`."""
         if self._file >= 0:
             self._append(self._lines.flush())
 
@@ -222,7 +121,6 @@ class TraceWriter:
                 new.replace(self.path)
 
     def discard(self) -> None:
-        """Close and delete the file, because nothing in it is worth keeping."""
         self._ended = False
         self.close()
         self.path.unlink(missing_ok=True)
@@ -410,7 +308,6 @@ class TraceFollower:
         return events
 
     def is_behind(self) -> bool:
-        """Whether the file may have more than was read. Raises `OSError`."""
         return self._look() != self._seen
 
     def _look(self) -> tuple[int, ...]:
@@ -419,11 +316,9 @@ class TraceFollower:
 
     @property
     def idle(self) -> float:
-        """Seconds since the file was written, when it was last read."""
         return max(0.0, time.time() - self._changed)
 
     def is_written(self) -> bool:
-        """Whether some process is writing the file, or has only just made it."""
         return is_live(self._path) or self.idle < STARTING
 
 

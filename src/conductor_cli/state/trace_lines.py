@@ -3,11 +3,17 @@
 A piece waits for others for at most a second, or until they have 4,096 characters. `streams` of their line has the
 first event of each text, with `…` for the text; each of `pieces` has the number of its stream, its text, and its times,
 those of the nested runs that it is in first. Older traces are written otherwise (`old_lines`).
+
+The last field of a line is `hash`: 8 digits of the SHA-256 of the line without this field, then 24 digits of the
+SHA-256 of the 24 digits of the line before and that whole hash. So a line that was changed shows it by itself, and a
+line that does not follow the one before it does too. It has no key: whoever can write the file can make a new chain.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
@@ -34,6 +40,61 @@ MAX_WAITING_CHARACTERS: Final = 4096
 _ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
+OWN: Final = 8
+LINK: Final = 24
+
+START: Final = b"0" * LINK
+"""What the first line follows."""
+
+_HASH: Final = rb',"hash":"([0-9a-f]{%d})([0-9a-f]{%d})"\}' % (OWN, LINK)
+_END: Final = re.compile(_HASH + rb"\Z")
+_BETWEEN: Final = re.compile(rb"(?<=%s)(?=\{)" % _HASH.replace(b"(", b"(?:"))
+_LENGTH: Final = len(b',"hash":""}') + OWN + LINK
+
+
+class HashedLine(NamedTuple):
+    """A line with a hash. `body` has no closing brace; `own` and `link` are the digits as they are stored."""
+
+    body: bytes
+    own: bytes
+    link: bytes
+
+    @property
+    def is_unchanged(self) -> bool:
+        return hashlib.sha256(self.body).hexdigest()[:OWN].encode() == self.own
+
+    def follows(self, link: bytes) -> bool:
+        """Whether the line was written behind the one with this `link`."""
+        return self.link_behind(link) == self.link
+
+    def link_behind(self, link: bytes) -> bytes:
+        """The link that the line has behind the one with this `link`."""
+        return _link(link, hashlib.sha256(self.body).digest())
+
+
+def add_hash(line: bytes, before: bytes) -> tuple[bytes, bytes]:
+    """A JSON object, as a line that follows the one with the link `before`; and its own link."""
+    body = line[:-1]
+    digest = hashlib.sha256(body).digest()
+    link = _link(before, digest)
+    return b'%b,"hash":"%b%b"}' % (body, digest[: OWN // 2].hex().encode(), link), link
+
+
+def read_hash(line: bytes) -> HashedLine | None:
+    """The line without its hash; None where it has none at its end."""
+    found = _END.search(line, max(0, len(line) - _LENGTH))
+    return None if found is None else HashedLine(line[: found.start()], found[1], found[2])
+
+
+def split_records(line: bytes) -> list[bytes]:
+    """The records of a line: several where line breaks between them were lost."""
+    return _BETWEEN.split(line)
+
+
+def _link(before: bytes, digest: bytes) -> bytes:
+    return hashlib.sha256(before + digest).hexdigest()[:LINK].encode()
+
+
 class _Piece(NamedTuple):
     """A piece of text: its event, the place and kind of the text, its times (see above) in seconds."""
 
@@ -44,10 +105,12 @@ class _Piece(NamedTuple):
 
 
 class LineWriter:
-    """Makes lines of events, without any of `secrets`. Beside these, every event can be read back as it was."""
+    """Makes lines with hashes of the events of one run, without any of `secrets`. All else can be read back."""
 
-    def __init__(self, secrets: Secrets) -> None:
+    def __init__(self, secrets: Secrets, link: bytes = START) -> None:
+        """`link` is that of the line before."""
         self._secrets = secrets
+        self._link = link
         self._waiting = list[_Piece]()
         self._size = 0
 
@@ -56,23 +119,23 @@ class LineWriter:
         """How many pieces wait for others."""
         return len(self._waiting)
 
-    def add(self, event: ev.Event) -> list[str]:
+    def add(self, event: ev.Event) -> bytes:
         """Return the lines that can be written now that this event has happened: none while pieces wait."""
         piece = _piece_of(event)
         if piece is None:
             data = ev.to_json(event, brief=True)
-            return [*self.flush(), self._line(data | LINES if isinstance(event, ev.RunStarted) else data)]
+            return self.flush() + self._line(data | LINES if isinstance(event, ev.RunStarted) else data)
         is_late = self._waiting and not 0 <= piece.times[0] - self._waiting[0].times[0] < MAX_WAIT
-        lines = self.flush() if is_late else []
+        lines = self.flush() if is_late else b""
         self._waiting.append(piece)
         self._size += len(piece.text)
-        return lines if self._size < MAX_WAITING_CHARACTERS else [*lines, *self.flush()]
+        return lines if self._size < MAX_WAITING_CHARACTERS else lines + self.flush()
 
-    def flush(self) -> list[str]:
+    def flush(self) -> bytes:
         """Return the line of the pieces that wait, if there are any."""
         waiting, self._waiting, self._size = self._waiting, [], 0
         if len(waiting) < 2:
-            return [self._line(ev.to_json(piece.event, brief=True)) for piece in waiting]
+            return b"".join(self._line(ev.to_json(piece.event, brief=True)) for piece in waiting)
         streams = dict[tuple[int | str, ...], list[_Piece]]()
         for piece in waiting:
             streams.setdefault(piece.stream, []).append(piece)
@@ -84,11 +147,14 @@ class LineWriter:
             ev.to_json(_with_text(pieces[0].event, pieces[0].times, TEXT), brief=True) for pieces in streams.values()
         ]
         pieces = [[numbers[piece.stream], piece.text, *piece.times] for piece in waiting]
-        return [self._line({"kind": PIECES, "streams": first, PIECES: pieces})]
+        return self._line({"kind": PIECES, "streams": first, PIECES: pieces})
 
-    def _line(self, data: dict[str, Any]) -> str:
+    def _line(self, data: dict[str, Any]) -> bytes:
         line = escape_json(_ENCODE(data))
-        return escape_json(_ENCODE(self._secrets.redact_data(data))) if self._secrets.holds(line) else line
+        if self._secrets.holds(line):
+            line = escape_json(_ENCODE(self._secrets.redact_data(data)))
+        hashed, self._link = add_hash(line.encode("utf-8", "backslashreplace"), self._link)
+        return hashed + b"\n"
 
 
 class LineReader:

@@ -12,11 +12,28 @@ from typing import Final, Literal
 
 from conductor_cli.core.events import Event, StepDelta, StepFailed, ToolCalled
 from conductor_cli.core.trace import Trace
-from conductor_cli.views.answer import AnswerOutput, AnswerSink, AnswerStream, PlainSink, answering_step
-from conductor_cli.views.base import FRAME, RunView, Stderr, Stdout
-from conductor_cli.views.console import ColorName, OutputContext, cannot_redraw, reflows, uses_color
+from conductor_cli.views.base import (
+    FRAME,
+    ColorName,
+    OutputContext,
+    RunView,
+    Stderr,
+    Stdout,
+    cannot_redraw,
+    reflows,
+    uses_color,
+)
 from conductor_cli.views.json_output import JsonLinesOutput, JsonOutput
-from conductor_cli.views.plain import NoticesProgress, PlainProgress, SilentProgress
+from conductor_cli.views.plain import (
+    AnswerOutput,
+    AnswerSink,
+    AnswerStream,
+    NoticesProgress,
+    PlainProgress,
+    PlainSink,
+    SilentProgress,
+    answering_step,
+)
 
 __all__ = [
     "ColorName", "OutputContext", "OutputName", "ProgressName", "RunView", "choose_progress", "open_views",

@@ -1,14 +1,22 @@
-"""What a view is, and the streams that views write to."""
+"""What a view is, the streams that views write to, whether these take colours, and consoles and printers for them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, TextIO
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, TextIO, cast
 
 from conductor_cli.core.events import Event
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
+if TYPE_CHECKING:
+    from typing import IO
+
+    from rich.console import Console
+
+ColorName = Literal["auto", "always", "never"]
 Clock = Callable[[], float]  # Seconds since some moment; never goes back
 FRAME: Final = 1 / 8  # Seconds between two drawings of what moves, however fast the workers write
 
@@ -40,7 +48,10 @@ class Stdout:
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
         self.encoding = getattr(stream, "encoding", None) or "utf-8"
-        self.terminal = is_terminal(stream)
+        try:
+            self.terminal = stream.isatty()
+        except (OSError, ValueError):  # ValueError: the stream is closed
+            self.terminal = False
 
     def write(self, text: str) -> int:
         text = KNOWN_SECRETS.redact(text)
@@ -75,14 +86,64 @@ class Stderr(Stdout):
             return
 
 
-def is_terminal(stream: TextIO) -> bool:
-    """Whether `stream` is an open terminal."""
-    try:
-        return stream.isatty()
-    except (OSError, ValueError):
-        return False
-
-
 def encodable(text: str, encoding: str) -> str:
     """`text` with a question mark in place of every character that `encoding` lacks."""
     return text.encode(encoding, "replace").decode(encoding)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputContext:
+    """Where a run is shown, and how.
+
+    `asked`: the question stands on the terminal already, and a log does not repeat it. `stored`: its trace is on disk,
+    so the run can be resumed; `trace_path` is where, by the run's id. `markdown`: answers are rendered where the
+    terminal shows colours. `width` and `height` override the terminal's size in tests.
+    """
+
+    stdout: TextIO
+    stderr: TextIO
+    environ: Mapping[str, str]
+    color: ColorName = "auto"
+    quiet: bool = False
+    asked: bool = False
+    stored: bool = True
+    trace_path: Callable[[str], str] | None = None
+    markdown: bool = True
+    clock: Clock = time.monotonic
+    width: int | None = None
+    height: int | None = None
+
+    def open_console(self, stream: Stdout) -> Console:
+        """A Rich console that writes to one of the streams and reads nothing from this process's environment."""
+        from rich.console import Console  # loading Rich takes longer than many commands do
+
+        color = uses_color(self)
+        # `_environ` keeps Rich from reading COLUMNS, NO_COLOR and the like, which `uses_color` has already decided.
+        return Console(
+            file=cast("IO[str]", stream), force_terminal=stream.terminal, _environ=self.environ, width=self.width,
+            height=self.height, color_system={True: "standard", False: None, None: "auto"}[color],
+            no_color=color is False, markup=False, highlight=False, emoji=False, soft_wrap=False,
+        )  # fmt: skip
+
+
+def uses_color(context: OutputContext) -> bool | None:
+    """Whether to use colours; None lets the terminal decide. The setting wins over the environment."""
+    if context.color != "auto":
+        return context.color == "always"
+    if context.environ.get("NO_COLOR"):
+        return False
+    return True if _is_set(context.environ, "CLICOLOR_FORCE") or _is_set(context.environ, "FORCE_COLOR") else None
+
+
+def cannot_redraw(environ: Mapping[str, str]) -> bool:
+    """Whether nothing may be redrawn: the terminal cannot, or a screen reader would read it out every time."""
+    return environ.get("TERM") == "dumb" or _is_set(environ, "ACCESSIBLE")
+
+
+def reflows(environ: Mapping[str, str]) -> bool:
+    """Whether the terminal wraps the lines that it shows when it becomes narrower; the oldest ones cut them off."""
+    return environ.get("TERM") != "linux" and not any(environ.get(name) for name in ("XTERM_VERSION", "STY"))
+
+
+def _is_set(environ: Mapping[str, str], name: str) -> bool:
+    return environ.get(name, "") not in ("", "0")

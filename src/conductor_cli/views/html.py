@@ -23,7 +23,6 @@ from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_dura
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.terminal_text import one_line, sanitize
 from conductor_cli.core.trace import StepRecord, Trace
-from conductor_cli.core.usage import Usage
 from conductor_cli.views.run_text import (
     MAX_MESSAGE,
     describe_access,
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
 
 MARKS: Final = {"done": "✓", "failed": "✗", "stopped": "■", "skipped": "–", "running": "●", "waiting": "○"}
 """What stands for each state of a step, always beside its word."""
-
 
 LEAST: Final = 0.8  # Percent of a bar that is shown, however short it was
 
@@ -81,50 +79,44 @@ class Timeline(NamedTuple):
 
 def timeline(trace: Trace) -> Timeline:
     """The planner and all steps that have started, those of nested runs below the step they belong to."""
-    whole = max(trace.at, 0.0)
-    rows = [*_steps(trace, whole, 0.0, "")]
+    whole, rows = max(trace.at, 0.0), list[TimelineRow]()
+
+    def bar(kind: str, start: float, end: float, title: str) -> Bar:
+        if whole <= 0:
+            return Bar(kind, 0.0, 100.0, title)
+        first, last = (min(max(100 * at / whole, 0.0), 100.0) for at in (start, end))
+        length = max(last - first, LEAST)
+        return Bar(kind, min(first, 100 - length), length, title)
+
+    def add_steps(run: Trace, begin: float, outer: str) -> None:
+        for record in run.steps:
+            if record.started is None and not record.failed:
+                continue
+            number, worker, bars = f"{outer}{record.number}", short_name(record.worker), list[Bar]()
+            for failed in record.failed:
+                if failed.started is None:
+                    continue  # this worker was not asked at all
+                what = f"{one_line(failed.worker)}, attempt {failed.attempt} failed: "
+                what += one_line(failed.message)[:MAX_MESSAGE]
+                after = begin + failed.ended
+                bars.append(bar("failed", begin + failed.started, after, what))
+                if failed.retry_in:
+                    bars.append(
+                        bar("waited", after, after + failed.retry_in, f"waited {format_duration(failed.retry_in)}")
+                    )
+            if record.started is not None and (record.state != "failed" or not record.failed):
+                start = record.started if record.attempted is None else record.attempted
+                end = run.at if record.ended is None else record.ended
+                bars.append(bar(record.state, begin + start, begin + end, f"{worker} {record.state}"))
+            rows.append(TimelineRow(f"{number} {worker}", format_duration(record.seconds(run.at)), tuple(bars)))
+            if record.nested is not None:
+                add_steps(record.nested, begin + (record.started or 0.0), f"{number}.")
+
     if trace.planning.calls or trace.plan_text:
         end = max((record.planned for record in trace.steps), default=trace.at)  # until the last step was planned
-        rows.insert(0, TimelineRow("planner", format_duration(end), (_bar("planning", 0.0, end, whole, "planning"),)))
+        rows.append(TimelineRow("planner", format_duration(end), (bar("planning", 0.0, end, "planning"),)))
+    add_steps(trace, 0.0, "")
     return Timeline(tuple(rows), tuple(format_duration(whole * part) for part in (0, 0.5, 1)))
-
-
-def _steps(trace: Trace, whole: float, begin: float, outer: str) -> Iterator[TimelineRow]:
-    """The rows of a run that began at `begin`; `outer` is the number of the step that it is."""
-    for record in trace.steps:
-        if record.started is None and not record.failed:
-            continue
-        number = f"{outer}{record.number}"
-        bars = tuple(_bars(record, trace, whole, begin))
-        yield TimelineRow(f"{number} {short_name(record.worker)}", format_duration(record.seconds(trace.at)), bars)
-        if record.nested is not None:
-            yield from _steps(record.nested, whole, begin + (record.started or 0.0), f"{number}.")
-
-
-def _bars(record: StepRecord, trace: Trace, whole: float, begin: float) -> Iterator[Bar]:
-    """The failed attempts with the waits after them, and the attempt that ended the step."""
-    for failed in record.failed:
-        if failed.started is None:
-            continue  # this worker was not asked at all
-        what = f"{one_line(failed.worker)}, attempt {failed.attempt} failed: {one_line(failed.message)[:MAX_MESSAGE]}"
-        yield _bar("failed", begin + failed.started, begin + failed.ended, whole, what)
-        if failed.retry_in:
-            after = begin + failed.ended
-            yield _bar("waited", after, after + failed.retry_in, whole, f"waited {format_duration(failed.retry_in)}")
-    if record.started is None or (record.state == "failed" and record.failed):
-        return
-    start = record.started if record.attempted is None else record.attempted
-    end = trace.at if record.ended is None else record.ended
-    yield _bar(record.state, begin + start, begin + end, whole, f"{short_name(record.worker)} {record.state}")
-
-
-def _bar(kind: str, start: float, end: float, whole: float, title: str) -> Bar:
-    """From `start` to `end` seconds, within the whole."""
-    if whole <= 0:
-        return Bar(kind, 0.0, 100.0, title)
-    first, last = (min(max(100 * at / whole, 0.0), 100.0) for at in (start, end))
-    length = max(last - first, LEAST)
-    return Bar(kind, min(first, 100 - length), length, title)
 
 
 LONGEST: Final = 200_000  # Characters that are parsed; a longer text is shown as it was written
@@ -197,14 +189,6 @@ def _as_text(token: Token, text: str) -> Token:
     return token
 
 
-def _moment(time: str) -> str:
-    """`26 November 2026, 15:28 UTC`; the text as it is where it is no time."""
-    with suppress(ValueError):
-        then = datetime.fromisoformat(time).astimezone(UTC)
-        return f"{then.day} {then:%B %Y, %H:%M} UTC"
-    return time
-
-
 _KEYS: Final = (
     ("planning", "planning"), ("done", "answered"), ("failed", "failed attempt"), ("waited", "wait before the next"),
 )  # fmt: skip
@@ -221,7 +205,11 @@ def html_page(trace: Trace, *, live: bool = False) -> str:
     )  # fmt: skip
     environment.filters["line"] = one_line
     environment.filters["markdown"] = markdown_html
-    facts = [describe_totals(trace, stored=True), f"{describe_setup(trace)}; started {_moment(trace.time)}"]
+    started = trace.time
+    with suppress(ValueError):  # a text that is no time stays as it is
+        then = datetime.fromisoformat(trace.time).astimezone(UTC)
+        started = f"{then.day} {then:%B %Y, %H:%M} UTC"
+    facts = [describe_totals(trace, stored=True), f"{describe_setup(trace)}; started {started}"]
     if trace.resumed:
         facts.append(f"resumes run {trace.resumed}")
     root = run_tree(trace)
@@ -259,15 +247,11 @@ def _records(trace: Trace, outer: str = "") -> Iterator[tuple[str, StepRecord]]:
 
 def usage_rows(trace: Trace) -> Iterator[tuple[str, ...]]:
     """What the planner, each step and all together used, in the words of the page's table."""
-    if trace.planning.calls:
-        yield _usage_row("planner", trace.planning)
-    for record in trace.steps:
-        yield _usage_row(f"{record.number} {describe_worker(record)}", record.usage)
-    yield _usage_row("total", trace.usage)
-
-
-def _usage_row(label: str, usage: Usage) -> tuple[str, ...]:
-    if not usage.calls:
-        return (label, UNKNOWN, UNKNOWN, "0", UNKNOWN)
-    cost = format_cost_cell(usage.cost, usage.unpriced)
-    return (label, f"{usage.tokens_in:,}", f"{usage.tokens_out:,}", f"{usage.calls:,}", cost)
+    used = [("planner", trace.planning)] if trace.planning.calls else []
+    used += [(f"{record.number} {describe_worker(record)}", record.usage) for record in trace.steps]
+    for label, usage in [*used, ("total", trace.usage)]:
+        if usage.calls:
+            cost = format_cost_cell(usage.cost, usage.unpriced)
+            yield label, f"{usage.tokens_in:,}", f"{usage.tokens_out:,}", f"{usage.calls:,}", cost
+        else:
+            yield label, UNKNOWN, UNKNOWN, "0", UNKNOWN

@@ -7,7 +7,6 @@ written, links are not clickable, and code keeps its lines, so that it can be co
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
@@ -17,7 +16,7 @@ from rich.syntax import Syntax
 from rich.text import Text
 from rich.theme import Theme
 
-from conductor_cli.views.answer import AnswerSink
+from conductor_cli.views.plain import AnswerSink
 from conductor_cli.views.styled_lines import LiveLines
 from conductor_cli.views.text_layout import UNSEEN, WIDEST
 
@@ -61,7 +60,7 @@ class MarkdownStream(AnswerSink):
         """Add a piece of sanitized text."""
         self._text += text
         self._changed = True
-        self._live = self._live or LiveLines(self._console, _Unfinished(self), reflows=self._reflows)
+        self._live = self._live or LiveLines(self._console, self, reflows=self._reflows)
 
     def close(self) -> None:
         """Print the rest; afterwards a new text may begin."""
@@ -85,9 +84,12 @@ class MarkdownStream(AnswerSink):
         if not complete:
             self._live.refresh()
 
-    def unfinished(self) -> Rendered:
-        """The block that is being written."""
-        return Rendered(self._text, follows=self._printed)
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The last rows of the block that is being written, as many as the terminal has."""
+        block = Rendered(self._text, follows=self._printed)
+        for row in list(Segment.split_lines(console.render(block, options)))[-max(1, console.height - 1) :]:
+            yield from row
+            yield Segment.line()
 
     def _print(self, text: str) -> None:
         if text.strip():
@@ -104,16 +106,12 @@ def split_blocks(text: str) -> tuple[str, str]:
         starts = []
     start = starts[-1] if starts else 0
     if len(text) - sum(len(line) + 1 for line in lines[:start]) <= LONGEST:
-        return _join(lines[:start]), "\n".join(lines[start:])
+        return "".join(f"{line}\n" for line in lines[:start]), "\n".join(lines[start:])
     if len(lines) - start < 2:  # one endless line
         return text, ""
     # The rest of an endless block of code begins with the fence of the code that is printed now.
     fence = [lines[start]] if lines[start].startswith(("```", "~~~")) else []
-    return _join(lines[:-1]), "\n".join([*fence, lines[-1]])
-
-
-def _join(lines: list[str]) -> str:
-    return "".join(f"{line}\n" for line in lines)
+    return "".join(f"{line}\n" for line in lines[:-1]), "\n".join([*fence, lines[-1]])
 
 
 class Rendered:
@@ -134,7 +132,11 @@ class Rendered:
             segments = list(console.render(shown, options))
         except Exception:  # noqa: BLE001 - no text that a model wrote may end a run with an error
             segments = list(console.render(Text(self._text), options))
-        lines = list(trim_lines(segments))
+        lines = list(Segment.split_lines(segments))
+        for line in lines:  # without the spaces that Rich adds at their ends, which would be copied and wrapped
+            while line and not line[-1].text.strip():
+                line.pop()
+            line[-1:] = [Segment(last.text.rstrip(), last.style) for last in line[-1:]]
         while lines and not lines[-1]:  # Rich writes a blank line below a table, and one above it
             lines.pop()
         while lines and not lines[0]:
@@ -142,27 +144,6 @@ class Rendered:
         for line in lines:
             yield from line
             yield Segment.line()
-
-
-class _Unfinished:
-    """The last rows of the block that is being written, as many as the terminal has."""
-
-    def __init__(self, stream: MarkdownStream) -> None:
-        self._stream = stream
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        rows = list(Segment.split_lines(console.render(self._stream.unfinished(), options)))
-        for row in rows[-max(1, console.height - 1) :]:
-            yield from row
-            yield Segment.line()
-
-
-def trim_lines(segments: list[Segment]) -> Iterator[list[Segment]]:
-    """Lines without the spaces that Rich adds at their ends, which would be copied and wrapped with them."""
-    for line in Segment.split_lines(segments):
-        while line and not line[-1].text.strip():
-            line.pop()
-        yield [*line[:-1], *(Segment(last.text.rstrip(), last.style) for last in line[-1:])]
 
 
 class _CodeElement(CodeBlock):

@@ -1,28 +1,150 @@
-"""Progress as plain lines that are never redrawn: all of them, only notices and problems, or only problems.
+"""The answer and nothing else on standard output, and progress as lines that are never redrawn on standard error.
 
-Lines are for log files, simple terminals and screen readers; notices and problems are what a script's stderr gets.
+A pipe or a file gets the whole answer once, as the worker wrote it, ending in one newline, but for control sequences:
+`less -R` and `cat` would have the terminal obey them. `--format json` has those too. A terminal gets the text of
+the answering step as it is written, made safe to show, as Markdown where the terminal has colours; what was shown is
+not repeated when the run ends.
+
+Lines of progress are for log files, simple terminals and screen readers: all of them, only notices and problems, which
+a script's stderr gets, or only problems.
 """
 
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable
 from typing import Final
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.formatting import format_count
-from conductor_cli.core.terminal_text import one_line
+from conductor_cli.core.terminal_text import StreamSanitizer, one_line, sanitize, without_controls, without_hidden
 from conductor_cli.core.trace import Trace
-from conductor_cli.views.base import RunView, Stderr
+from conductor_cli.views.base import RunView, Stderr, Stdout
 from conductor_cli.views.run_text import (
     MAX_QUOTE,
+    describe_failure,
+    describe_next_attempt,
     describe_notice,
     describe_setup,
     describe_totals,
     log_lines,
     problem_lines,
+    tool_name,
 )
 
 QUESTION_LINES: Final = 8
+
+
+def answering_step(trace: Trace) -> int:
+    """The number of the step whose answer is the run's; 0 before it is known."""
+    return next((record.number for record in reversed(trace.steps) if record.last), 0)
+
+
+class AnswerSink:
+    """Where a terminal's answer is written: pieces of sanitized text, and the end of each text."""
+
+    def write(self, text: str) -> None: ...
+
+    def draw(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class PlainSink(AnswerSink):
+    """Writes every piece at once and as it is."""
+
+    def __init__(self, stdout: Stdout) -> None:
+        self._stdout = stdout
+        self._in_line = False
+
+    def write(self, text: str) -> None:
+        self._stdout.write(text)
+        self._stdout.flush()
+        self._in_line = not text.endswith("\n")
+
+    def close(self) -> None:
+        if self._in_line:
+            self.write("\n")
+
+
+class AnswerOutput(RunView):
+    """Writes the whole answer to a file or pipe."""
+
+    def __init__(self, stdout: Stdout) -> None:
+        self._stdout = stdout
+
+    def show(self, event: ev.Event, _: Trace) -> None:
+        if isinstance(event, ev.RunFinished) and event.answer:
+            answer = without_controls(event.answer)
+            self._stdout.write(answer if answer.endswith("\n") else answer + "\n")
+            self._stdout.flush()
+
+
+class AnswerStream(RunView):
+    """Streams the answer to a terminal: the text of the current attempt at the answering step.
+
+    `open_sink` is called when the first text arrives, because rendering Markdown takes long to load.
+    """
+
+    def __init__(self, open_sink: Callable[[], AnswerSink]) -> None:
+        self._open_sink = open_sink
+        self._sink: AnswerSink | None = None
+        self._holds_text = False
+        """Whether the answer is written when it is complete, because it is checked or decided first."""
+        self._pieces: list[str] = []
+        self._sanitizer = StreamSanitizer()
+
+    def show(self, event: ev.Event, trace: Trace) -> None:
+        match event:
+            case ev.RunStarted():
+                self._holds_text = event.question.schema is not None or event.holds_answer
+            case ev.RunFinished(answer=answer):
+                # What is missing of the answer, or all of it if another text was shown.
+                shown = "".join(self._pieces)
+                if answer.strip() != shown.strip():
+                    if answer.startswith(shown):
+                        self._write(self._sanitizer.feed(answer[len(shown) :]))
+                    else:
+                        self._discard("replaced by the final answer")
+                        self._write(sanitize(answer))
+                self.close()
+            case ev.RunFailed():
+                self.close()
+            case _ if getattr(event, "step", 0) != answering_step(trace):
+                pass
+            case ev.StepDelta(text=text) if text and not self._holds_text:
+                self._pieces.append(text)
+                self._write(self._sanitizer.feed(text))
+            case ev.StepFailed() if not event.final:
+                why = f"{describe_failure(event.error)}; {describe_next_attempt(event)}"
+                self._discard(f"this attempt failed: {why}")
+            case ev.ToolOffered() | ev.ToolCalled():
+                self._discard(f"not the answer: the worker calls {tool_name(event)}")
+            case ev.StepStarted():
+                self._discard(f"attempt {event.attempt}: {one_line(event.worker)} starts again")
+
+    def draw(self) -> None:
+        if self._sink is not None:
+            self._sink.draw()
+
+    def close(self) -> None:
+        self._write(self._sanitizer.close())
+        if self._sink is not None:
+            self._sink.close()
+
+    def _discard(self, why: str) -> None:
+        """A line between text that is no longer valid and what follows it."""
+        if self._pieces and self._sink is not None:
+            self.close()
+            self._sink.write(f"--- {why} ---\n")
+            self._sink.close()
+        self._pieces = []
+        self._sanitizer = StreamSanitizer()
+
+    def _write(self, text: str) -> None:
+        if text := without_hidden(text):
+            self._sink = self._sink or self._open_sink()
+            self._sink.write(text)
 
 
 class SilentProgress(RunView):
@@ -76,8 +198,13 @@ class PlainProgress(SilentProgress):
         self._trace = trace
         match event:
             case ev.RunStarted():
-                question = [] if self._asked else _question_lines(trace.question.text)
-                self._held += [*question, describe_setup(trace)]
+                if not self._asked:  # the first lines of the question, and how many follow
+                    lines = trace.question.text.strip().splitlines()
+                    rows = [row for line in lines[:QUESTION_LINES] for row in textwrap.wrap(one_line(line), MAX_QUOTE)]
+                    left = len(lines) - QUESTION_LINES
+                    more = [f"... +{format_count(left, 'line')}"] if left > 0 else []
+                    self._held += [*rows[:QUESTION_LINES], *more]
+                self._held.append(describe_setup(trace))
             case ev.RunFinished() | ev.RunFailed():
                 self._held.append(describe_totals(trace, stored=self._stored))
             case _:
@@ -96,11 +223,3 @@ class PlainProgress(SilentProgress):
     def close(self) -> None:
         self.resume()
         super().close()
-
-
-def _question_lines(text: str) -> list[str]:
-    """The first lines of the question, and how many follow."""
-    lines = text.strip().splitlines()
-    rows = [row for line in lines[:QUESTION_LINES] for row in textwrap.wrap(one_line(line), MAX_QUOTE)[:QUESTION_LINES]]
-    left = len(lines) - QUESTION_LINES
-    return [*rows[:QUESTION_LINES], *([f"... +{format_count(left, 'line')}"] if left > 0 else [])]

@@ -9,7 +9,7 @@ from typing import Any, Final
 from conductor_cli.core.disclosures import Disclosure
 from conductor_cli.core.estimate import ZERO, PlanEstimate, estimate_steps
 from conductor_cli.core.formatting import format_count, format_duration, format_list, format_money
-from conductor_cli.core.plan import SELF, Plan, Step
+from conductor_cli.core.plan import SELF, Plan
 from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question
@@ -48,12 +48,13 @@ def plan_lines(offer: PlanOffer, screen: Screen) -> list[Line]:
     lines: list[Line] = [(("PLAN", "question"), (f"  {format_count(len(expected), 'step')}", "quiet"))]
     for remark in offer.remarks:
         lines += [((text, "note"),) for text in screen.wrap(remark, screen.width)]
-    room, open_steps = screen.width - len(PAD), ZERO
+    room, open_steps, uses_tools = screen.width - len(PAD), ZERO, False
     for number, (step, estimate) in enumerate(zip(offer.plan.steps, expected, strict=True), start=1):
         done = number in offer.done
         open_steps = open_steps if done else open_steps + estimate
         recipient = "plans again" if step.worker == SELF else offer.recipients.get(step.worker, "")
-        tools = _tools_of(offer, step)
+        tools = offer.pool[step.worker].tools if step.worker in offer.pool else ()
+        uses_tools = uses_tools or bool(tools)
         reads = describe_access(step.access)
         if offer.has_files and not offer.question_for(step.worker).files:  # the policy keeps them from the worker
             reads = f"{reads}, not the files" if step.access else "reads the question only, not the files"
@@ -68,16 +69,18 @@ def plan_lines(offer: PlanOffer, screen: Screen) -> list[Line]:
     tokens = f"{low:,} to {high:,}" if low < high else f"{low:,}"
     estimate_text = f"estimate: {format_count(open_steps.calls, 'call')}, {tokens} tokens, {_describe_cost(open_steps)}"
     lines.append(BLANK)
-    if any(_tools_of(offer, step) for step in offer.plan.steps):
+    if uses_tools:
         estimate_text += "; a step with tools calls its worker again after each use, which is not counted"
-    for text in (estimate_text, f"limits: {_describe_limits(offer.limits)}"):
+    limits = (
+        format_money(offer.limits.cost) if offer.limits.cost is not None else "",
+        format_count(offer.limits.tokens, "token") if offer.limits.tokens is not None else "",
+        format_count(offer.limits.calls, "call") if offer.limits.calls is not None else "",
+        format_duration(offer.limits.seconds) if offer.limits.seconds is not None else "",
+    )
+    held = f"at most {', '.join(filter(None, limits))}" if any(limits) else "none on money, tokens, calls or time"
+    for text in (estimate_text, f"limits: {held}"):
         lines += [((line, "plain"),) for line in screen.wrap(text, screen.width)]
     return lines
-
-
-def _tools_of(offer: PlanOffer, step: Step) -> tuple[str, ...]:
-    """The servers of the tools that the worker of a step has."""
-    return offer.pool[step.worker].tools if step.worker in offer.pool else ()
 
 
 def _describe_cost(expected: PlanEstimate) -> str:
@@ -88,17 +91,6 @@ def _describe_cost(expected: PlanEstimate) -> str:
     known = format_money(low) if low == high else f"{format_money(low)} to {format_money(high)}"
     unpriced = f" and {format_count(expected.unpriced, 'call')} without a known price" if expected.unpriced else ""
     return f"{known}{unpriced}"
-
-
-def _describe_limits(limits: Limits) -> str:
-    parts = (
-        format_money(limits.cost) if limits.cost is not None else "",
-        format_count(limits.tokens, "token") if limits.tokens is not None else "",
-        format_count(limits.calls, "call") if limits.calls is not None else "",
-        format_duration(limits.seconds) if limits.seconds is not None else "",
-    )
-    text = ", ".join(filter(None, parts))
-    return f"at most {text}" if text else "none on money, tokens, calls or time"
 
 
 def flow_lines(sent: Sequence[Disclosure], screen: Screen) -> list[Line]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.chat import Attachment, Message, ToolCall
+from conductor_cli.core.chat import Attachment, Message
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.formatting import format_cost, format_count, format_duration, format_list, without_file_hash
 from conductor_cli.core.media import describe_media
@@ -87,7 +87,7 @@ def describe_attachment(attachment: Attachment) -> str:
 
 
 def describe_file(file: File) -> str:
-    """`chart.png (PNG image, 800 x 600 pixels, 264 kB)`, `notes.md (1,203 characters)`."""
+    """A file with its type and size; of a text its characters."""
     if file.attachment is not None:
         return describe_attachment(file.attachment)
     return f"{one_line(file.name)} ({format_count(len(file.text), 'character')})"
@@ -96,16 +96,11 @@ def describe_file(file: File) -> str:
 def message_text(message: Message) -> str:
     """What a message holds: a line for each attached file and for each tool that it asks for, and its text."""
     lines = [f"[attached: {describe_attachment(attachment)}]" for attachment in message.attachments]
-    lines += [f"[calls {describe_call(call)}]" for call in message.tool_calls]
+    lines += [one_line(f"[calls {call.name} {call.arguments}]") for call in message.tool_calls]
     return "\n".join([*lines, *([message.content] if message.content or not lines else [])])
 
 
 # Tools
-
-
-def describe_call(call: ToolCall) -> str:
-    """The tool and its arguments, in one line: `read_file {"path": "notes.md"}`."""
-    return one_line(f"{call.name} {call.arguments}")
 
 
 def tool_name(use: ToolRecord | ev.ToolOffered | ev.ToolCalled) -> str:
@@ -203,7 +198,12 @@ def event_text(event: ev.Event, trace: Trace, outer: str = "") -> EventText | No
         case ev.PlanReady():
             return EventText(f"plan ready: {format_count(len(trace.steps), 'step')}")
         case ev.PlanDecided():
-            return None if event.verdict == "approved" else EventText(describe_decision(event))
+            if event.verdict == "approved":
+                return None
+            verb = "edited" if event.verdict == "edited" else "rejected"
+            return EventText(
+                f"the user {verb} the plan" + (f": {quote_text(event.feedback)}" if event.feedback else "")
+            )
         case ev.PlanRevised():
             return EventText(one_line(describe_revised_plan(event.step, event.workers)))
         case ev.Notice():
@@ -211,15 +211,10 @@ def event_text(event: ev.Event, trace: Trace, outer: str = "") -> EventText | No
         case ev.StepPlanned():
             reads = f", {describe_access(event.access)}" if event.access else ""
             return EventText(f"step {outer}{event.step} planned: {short_name(event.worker)}{reads}", (event.subtask,))
-        case _:
-            record = find_step(trace, getattr(event, "step", 0))
-            of = f" of {len(trace.steps)}" if trace.plan is not None and not outer else ""
-            return None if record is None else _step_event_text(event, record, f"step {outer}{record.number}{of}")
-
-
-def _step_event_text(event: ev.Event, record: StepRecord, step: str) -> EventText | None:
-    """What happens to a step that is planned."""
-    worker = short_name(record.worker)
+    if (record := find_step(trace, getattr(event, "step", 0))) is None:
+        return None
+    of = f" of {len(trace.steps)}" if trace.plan is not None and not outer else ""
+    step, worker = f"step {outer}{record.number}{of}", short_name(record.worker)
     match event:
         case ev.StepStarted():
             again = f", attempt {event.attempt}" if event.attempt > 1 else ""
@@ -248,8 +243,7 @@ def _step_event_text(event: ev.Event, record: StepRecord, step: str) -> EventTex
             names = [tool_name(use) for use in record.tools if (use.attempt, use.turn, use.call.id) == called]
             how = f"{'failed' if event.error else 'returned'} after {format_duration(event.seconds)}"
             return EventText(f"{step}: {short_name(names[0])} {how}", (event.text,)) if names else None
-        case _:
-            return None
+    return None
 
 
 def describe_event(event: ev.Event, trace: Trace) -> str:
@@ -280,12 +274,6 @@ def describe_notice(notice: ev.Notice, outer: str = "") -> str:
     number = f"{outer}{notice.step}" if notice.step else outer.rstrip(".")
     parts = (f"step {number}" if number else "", "" if notice.recovered else "note")
     return ": ".join(filter(None, (", ".join(filter(None, parts)), one_line(notice.text))))
-
-
-def describe_decision(event: ev.PlanDecided) -> str:
-    """What the user decided about the plan that was offered."""
-    verb = {"approved": "approved", "edited": "edited", "replan": "rejected"}[event.verdict]
-    return f"the user {verb} the plan" + (f": {quote_text(event.feedback)}" if event.feedback else "")
 
 
 # The whole run
@@ -385,11 +373,7 @@ def with_hint(failure: Failure) -> Failure:
     flag, setting = limit_flag(failure), _DAY_LIMITS.get(failure.reason)
     if failure.hint:
         return failure
-    if flag:
-        return replace(failure, hint=f"raise it with {flag}")
+    hint = "run it again with --debug and report what it prints" if failure.kind == "internal" else ""
     if setting:
-        command = f"conductor config set {setting} {failure.suggested_limit}"
-        return replace(failure, hint=f"wait until midnight, or run: {command}")
-    if failure.kind == "internal":
-        return replace(failure, hint="run it again with --debug and report what it prints")
-    return failure
+        hint = f"wait until midnight, or run: conductor config set {setting} {failure.suggested_limit}"
+    return replace(failure, hint=f"raise it with {flag}" if flag else hint)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final, Literal, NamedTuple
 
-from conductor_cli.core import events as ev
 from conductor_cli.core.formatting import format_cost, format_count, format_duration, format_money
 from conductor_cli.core.plan import SELF, KeepAnswer
 from conductor_cli.core.trace import ENDED, FailedAttempt, StepRecord, ToolRecord, Trace, describe_revised_plan
@@ -110,7 +109,17 @@ def find_node(root: Node, number: str) -> Node | None:
 
 def _branches_of_run(run: _Run) -> Iterator[Node]:
     """What hangs at the root of a run."""
-    yield from _rejected_plans(run.trace.rejected)
+    # Each plan that is not valid, with the line that has the error; of many, the first and the last.
+    rejected = run.trace.rejected
+    between = rejected[1:-1] if len(rejected) - 2 >= MAX_BETWEEN else ()
+    for event in rejected:
+        if event not in between:
+            hint = f" ({event.hint})" if event.hint else ""
+            label = f"plan, attempt {event.attempt}: {event.problem}{hint}"
+            yield Node(kind="plan", state="rejected", label=label, text=event.text)
+        elif event is between[0]:
+            which = f"plan, attempts {event.attempt} to {between[-1].attempt}"
+            yield Node(kind="plan", state="rejected", label=f"{which}: not valid either")
     yield from (_notice(notice.text) for notice in run.trace.notices if not notice.step)
     if run.trace.revised is not None:
         yield _notice(describe_revised_plan(run.trace.revised.step, run.trace.revised.workers))
@@ -131,19 +140,6 @@ def _steps_below(parent: int | None, run: _Run) -> Iterator[Node]:
         read = (item for item in record.step.access if item in known and item < record.number)
         if max(read, default=None) == parent:
             yield _step(record, run)
-
-
-def _rejected_plans(events: Sequence[ev.PlanRejected]) -> Iterator[Node]:
-    """Each plan that is not valid, with the line that has the error; of many, the first and the last."""
-    between = events[1:-1] if len(events) - 2 >= MAX_BETWEEN else ()
-    for event in events:
-        if event not in between:
-            hint = f" ({event.hint})" if event.hint else ""
-            label = f"plan, attempt {event.attempt}: {event.problem}{hint}"
-            yield Node(kind="plan", state="rejected", label=label, text=event.text)
-        elif event is between[0]:
-            which = f"plan, attempts {event.attempt} to {between[-1].attempt}"
-            yield Node(kind="plan", state="rejected", label=f"{which}: not valid either")
 
 
 def _notice(text: str) -> Node:
@@ -329,24 +325,18 @@ def live_lines(root: Node, trace: Trace, now: float, layout: TreeLayout) -> list
     progress += f", {failed} failed" if failed else ""
     tokens = format_count(trace.usage.tokens, "token")
     texts = (format_duration(now, tenths=False), progress, tokens, format_cost(trace.usage))
-    return [
-        *_fitting(rows, layout.screen),
-        ((layout.screen.crop(", ".join(filter(None, texts)), layout.screen.width), "quiet"),),
-    ]
-
-
-def _fitting(rows: Sequence[Row], screen: Screen) -> list[Line]:
-    """What fits above the totals and the cursor's line: every response gets the same share, and steps go last."""
-    room = max(0, screen.height - 2)
+    totals: Line = ((layout.screen.crop(", ".join(filter(None, texts)), layout.screen.width), "quiet"),)
+    # Above the totals and the cursor's line, every response gets the same share, and steps go last.
+    screen, room = layout.screen, max(0, layout.screen.height - 2)
     weight = max((row.weight for row in rows), default=0)
     while weight and sum(row.weight <= weight for row in rows) > room:
         weight -= 1
     lines = [row.line for row in rows if row.weight <= weight]
-    if len(lines) <= room:
-        return lines
-    kept = max(0, room - 1)
-    more: Line = ((screen.crop(f"{screen.dots} and {len(lines) - kept} more", screen.width), "quiet"),)
-    return [*lines[:kept], more][:room]
+    if len(lines) > room:
+        kept = max(0, room - 1)
+        more: Line = ((screen.crop(f"{screen.dots} and {len(lines) - kept} more", screen.width), "quiet"),)
+        lines = [*lines[:kept], more][:room]
+    return [*lines, totals]
 
 
 def tree_rows(root: Node, layout: TreeLayout) -> Iterator[Row]:
@@ -429,7 +419,8 @@ def _step_lines(node: Node, layout: TreeLayout, place: _Place) -> Iterator[Row]:
     remark = f"({screen.line(node.remark)})" if node.remark else ""
     padded = name + " " * (place.name_width - text_cells(name))
     head: Line = ((front, "guide"), (number, "number"))
-    about: Line = tuple((text, style) for text, style in ((label, _label_style(node)), (remark, "quiet")) if text)
+    plain = "quiet" if node.state in ("waiting", "skipped") else "plain"
+    about: Line = tuple((text, style) for text, style in ((label, plain), (remark, "quiet")) if text)
     one_row = (*head, (padded, "worker"), *(((f"  {text}" if not index else f" {text}"), style)
                for index, (text, style) in enumerate(about)))  # fmt: skip
     if cells(one_row) <= len(front) + len(number) + free:
@@ -440,7 +431,7 @@ def _step_lines(node: Node, layout: TreeLayout, place: _Place) -> Iterator[Row]:
     yield Row(_with_state((*head, (name, "worker"), (f"  {beside}", "quiet")), node, layout), place.weight)
     text = label if beside else f"{label} {remark}"
     rest = place.rest + " " * len(number)
-    yield from _wrapped(text, _label_style(node), layout, rest, place.weight + (2 if node.state in ENDED else 1))
+    yield from _wrapped(text, plain, layout, rest, place.weight + (2 if node.state in ENDED else 1))
 
 
 def _tool_call_line(node: Node, layout: TreeLayout, place: _Place) -> Iterator[Row]:
@@ -517,7 +508,3 @@ def _with_state(line: Line, node: Node, layout: TreeLayout) -> Line:
     line = cut(line, screen.width - layout.state_width - 1)
     gap = screen.width - layout.state_width - cells(line)
     return (*line, (" " * gap, "plain"), (mark, state), (text, "quiet"))
-
-
-def _label_style(node: Node) -> str:
-    return "quiet" if node.state in ("waiting", "skipped") else "plain"

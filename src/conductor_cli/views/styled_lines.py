@@ -10,8 +10,6 @@ from rich.live import Live
 from rich.segment import ControlType, Segment
 from rich.style import Style
 
-from conductor_cli.views.text_layout import Line
-
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderResult
 
@@ -25,9 +23,9 @@ _STYLES: Final = {name: Style.parse(style) for name, style in STYLES.items()}
 
 
 class StyledLines:
-    """Lines for Rich to print: computed at each drawing, not wrapped, and without markup."""
+    """Lines of texts with their styles for Rich to print: computed at each drawing, not wrapped, and without markup."""
 
-    def __init__(self, lines: Callable[[], Iterable[Line]]) -> None:
+    def __init__(self, lines: Callable[[], Iterable[tuple[tuple[str, str], ...]]]) -> None:
         self._lines = lines
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

@@ -1,16 +1,19 @@
-"""Fitting text to a screen: widths in cells, cropping, wrapping, and encodings. Pure."""
+"""Fitting text to a screen: widths in cells, cropping, wrapping, and encodings; and printing it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from conductor_cli.core.formatting import format_count
 from conductor_cli.core.terminal_text import one_line, reveal
-from conductor_cli.views.base import encodable
+from conductor_cli.views.base import OutputContext, Stdout, cannot_redraw, encodable
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Span = tuple[str, str]  # Text, and the name of its style
 Line = tuple[Span, ...]
@@ -171,3 +174,38 @@ def cut(line: Line, width: int) -> Line:
         kept.append((set_cell_size(text, min(text_cells(text), max(0, width))), style))
         width -= text_cells(text)
     return tuple(kept)
+
+
+def page_screen(width: int, encoding: str, environ: Mapping[str, str]) -> Screen:
+    """A screen for a page of text on a terminal of this width; 0 for a file or a pipe."""
+    return Screen(width=width or WIDEST, encoding=encoding, words=cannot_redraw(environ))
+
+
+class Printer:
+    """Prints styled lines to one stream: with colours on a terminal, as plain text elsewhere."""
+
+    def __init__(self, stream: Stdout, context: OutputContext) -> None:
+        self._stream = stream
+        self._context = context
+        self._console: Console | None = None
+
+    @property
+    def screen(self) -> Screen:
+        """The room there is now; a terminal's size may change."""
+        width = min(self._open().size.width, WIDEST) if self._stream.terminal else WIDEST
+        return Screen(width=width, encoding=self._stream.encoding)
+
+    def print(self, lines: Iterable[Line]) -> None:
+        """Write the lines. Errors of the stream are raised."""
+        shown = list(lines)
+        if self._stream.terminal:
+            from conductor_cli.views.styled_lines import StyledLines
+
+            self._open().print(StyledLines(lambda: shown), end="", crop=False)
+        else:
+            self._stream.write("".join(f"{''.join(text for text, _ in line).rstrip()}\n" for line in shown))
+        self._stream.flush()
+
+    def _open(self) -> Console:
+        self._console = self._console or self._context.open_console(self._stream)
+        return self._console

@@ -32,12 +32,14 @@ def trace_lines(trace: Trace, *, live: bool = False, prompts: bool = False, scre
 
     A text of somebody's is one span with all its lines, as it was written: whoever shows it makes it safe.
     """
+    rules = {rule.name: getattr(trace.policy, rule.name) for rule in fields(Policy)}
+    policy = [name if value is True else f"{name} {format_value(value)}" for name, value in rules.items() if value]
     about = {
         "run": trace.run,
         "started": trace.time,
         "planner": f"{trace.conductor}{also_worker(trace)}, profile {trace.profile}, mode {trace.mode}",
         "workers": ", ".join(f"{worker.name} ({worker.kind})" for worker in trace.pool) or "none",
-        "policy": policy_text(trace.policy),
+        "policy": "; ".join(policy) or "no rules",
         "resumes": trace.resumed,
         "files": ", ".join(map(describe_file, trace.question.files)),
     }
@@ -76,13 +78,6 @@ def step_lines(trace: Trace, number: int, *, screen: Screen = WIDE) -> list[Line
 def page_text(lines: Iterable[Line]) -> str:
     """Lines without their colours, as one text."""
     return "\n".join("".join(text for text, _ in line) for line in lines)
-
-
-def policy_text(policy: Policy) -> str:
-    """The rules of a run in one line: `deny gpt, tag:us; local_only`."""
-    rules = {rule.name: getattr(policy, rule.name) for rule in fields(Policy) if getattr(policy, rule.name)}
-    shown = [name if value is True else f"{name} {format_value(value)}" for name, value in rules.items()]
-    return "; ".join(shown) or "no rules"
 
 
 def usage_text(usage: Usage) -> str:

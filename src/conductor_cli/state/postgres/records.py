@@ -1,25 +1,21 @@
-"""Small records of all replicas in PostgreSQL: ratings, attachments, circuits, repeated requests, shared secrets."""
+"""Small records of all replicas in PostgreSQL: ratings, attachments, circuits, leases."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-import secrets
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from io import BytesIO
 from typing import Any, Final, NamedTuple
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.chat import Attachment
-from conductor_cli.core.errors import ConductorError, ModelError, UsageError
+from conductor_cli.core.errors import ConductorError
 from conductor_cli.core.learning import Rating
 from conductor_cli.core.serialization import dump
-from conductor_cli.state.interfaces import OpenCircuit, StoredRatings
-from conductor_cli.state.names import MAX_NAMES
+from conductor_cli.state.interfaces import AttachmentStore, OpenCircuit, StoredRatings
 from conductor_cli.state.postgres.database import Database, storable
 from conductor_cli.state.postgres.traces import LEASE_SECONDS, PLACE, SharedTraces
-from conductor_cli.state.ratings import parse_rating
+from conductor_cli.state.records import MAX_NAMES, parse_rating
 from conductor_cli.state.trace_file import ENDS, events_in
 
 NEWEST: Final = 2000
@@ -28,12 +24,9 @@ NEWEST: Final = 2000
 NEWS_SECONDS: Final = 2.0
 """How old the news of other replicas about circuits may be."""
 
-REQUEST_SECONDS: Final = 24 * 3600
-"""How long a request with an Idempotency-Key is answered by the same run."""
-
 
 class SharedRatings:
-    """The ratings of all replicas; those of others are known two seconds later. See `Ratings`."""
+    """The ratings of all replicas; those of others are known two seconds later."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -46,17 +39,14 @@ class SharedRatings:
         They are read before each question, so the database is not asked again at once.
         """
         if time.monotonic() - self._read_at > NEWS_SECONDS:
-            self._known = self._read()
+            try:
+                rows = self._database.call("SELECT rating FROM conductor_ratings ORDER BY id DESC LIMIT %s", NEWEST)
+                found = (parse_rating(text.encode()) for (text,) in reversed(rows))
+                self._known = StoredRatings(ratings=tuple(rating for rating in found if rating is not None))
+            except ConductorError as error:
+                self._known = StoredRatings(problem=error.message)
             self._read_at = time.monotonic()
         return self._known
-
-    def _read(self) -> StoredRatings:
-        try:
-            rows = self._database.call("SELECT rating FROM conductor_ratings ORDER BY id DESC LIMIT %s", NEWEST)
-        except ConductorError as error:
-            return StoredRatings(problem=error.message)
-        found = (parse_rating(text.encode()) for (text,) in reversed(rows))
-        return StoredRatings(ratings=tuple(rating for rating in found if rating is not None))
 
     def add(self, rating: Rating) -> None:
         """Append a rating. Raises `StateUnavailable`."""
@@ -74,18 +64,16 @@ class SharedRatings:
 
 
 class SharedConversations:
-    """The names of conversations of all replicas. See `Conversations`."""
+    """The names of conversations of all replicas. See `Names`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def read(self) -> dict[str, str]:
-        """Return the last run of each conversation by its name, the newest conversation first."""
         newest = "SELECT name, run FROM conductor_names ORDER BY used DESC LIMIT %s"
         return {str(name): str(run) for name, run in self._database.call(newest, MAX_NAMES)}
 
     def set(self, name: str, run: str) -> None:
-        """Let a name stand for the conversation that ends with this run. Raises `StateUnavailable`."""
         upsert = (
             "INSERT INTO conductor_names VALUES (%s, %s, clock_timestamp())"
             " ON CONFLICT (name) DO UPDATE SET run = excluded.run, used = excluded.used"
@@ -93,56 +81,35 @@ class SharedConversations:
         self._database.call(upsert, storable(name), run)
 
 
-class SharedAttachments:
-    """The bytes of images and documents of all replicas, and those of this process. See `AttachmentStore`."""
+class SharedAttachments(AttachmentStore):
+    """The bytes of images and documents of all replicas, and those of this process."""
 
     def __init__(self, database: Database) -> None:
+        super().__init__()
         self._database = database
-        self._in_memory = dict[str, bytes]()
 
-    def add(self, data: bytes) -> str:
-        """Keep these bytes in memory and return their hash."""
-        digest = hashlib.sha256(data).hexdigest()
-        self._in_memory[digest] = data
-        return digest
+    def _place_of(self, digest: str) -> str:  # noqa: ARG002 - no address: clients of a server read it too
+        return PLACE
 
-    def holds(self, attachment: Attachment) -> bool:
-        """Whether the bytes of an attachment are there."""
-        digest = attachment.sha256
-        there = "SELECT 1 FROM conductor_attachments WHERE sha256 = %s"
-        return digest in self._in_memory or (_is_hash(digest) and bool(self._database.call(there, digest)))
+    def _is_stored(self, digest: str) -> bool:
+        return bool(self._database.call("SELECT 1 FROM conductor_attachments WHERE sha256 = %s", digest))
 
-    def read(self, attachment: Attachment) -> bytes:
-        """The bytes of an attachment. Raises `ModelError` of reason `file` if they are gone or were changed."""
-        digest = attachment.sha256
-        if (data := self._in_memory.get(digest)) is not None:
-            return data
-        found = "SELECT data FROM conductor_attachments WHERE sha256 = %s"
+    def _load(self, digest: str) -> bytes:
         try:
-            rows = self._database.call(found, digest) if _is_hash(digest) else []
+            rows = self._database.call("SELECT data FROM conductor_attachments WHERE sha256 = %s", digest)
         except ConductorError as error:
-            raise ModelError("file", f"{attachment.name} cannot be read: {error.message}") from None
+            raise OSError(error.message) from None
         if not rows:
-            raise ModelError("file", f"{attachment.name} cannot be read: it is not in the database of the state")
-        if hashlib.sha256(rows[0][0]).hexdigest() != digest:
-            raise ModelError("file", f"{attachment.name} was changed after it was attached")
+            raise FileNotFoundError("it is gone")
         return bytes(rows[0][0])
 
-    def store(self, attachments: Iterable[Attachment]) -> None:
-        """Store what these runs need, and keep it in memory no longer. Raises `OSError`."""
-        for each in attachments:
-            if each.sha256 not in self._in_memory:
-                continue
+    def keep(self, wanted: dict[str, bytes]) -> None:
+        insert = "INSERT INTO conductor_attachments VALUES (%s, %s) ON CONFLICT DO NOTHING"
+        for digest, data in wanted.items():
             try:
-                self.put(self._in_memory[each.sha256])
+                self._database.call(insert, digest, data)
             except ConductorError as error:
                 raise OSError(error.message) from None
-            del self._in_memory[each.sha256]
-
-    def put(self, data: bytes) -> None:
-        """Store some bytes, once."""
-        insert = "INSERT INTO conductor_attachments VALUES (%s, %s) ON CONFLICT DO NOTHING"
-        self._database.call(insert, hashlib.sha256(data).hexdigest(), data)
 
     def prune(self) -> None:
         """Delete what no run names any more."""
@@ -160,18 +127,11 @@ _UNNEEDED: Final = (
 )
 
 
-def _is_hash(text: str) -> bool:
-    return len(text) == 64 and set(text) <= set("0123456789abcdef")
-
-
-def shared_secret(database: Database) -> bytes:
-    """Return the secret that all servers over this database sign with; made on first use. Raises `StateUnavailable`."""
-    database.call("INSERT INTO conductor_facts VALUES ('secret', %s) ON CONFLICT DO NOTHING", secrets.token_bytes(32))
-    return bytes(database.call("SELECT value FROM conductor_facts WHERE name = 'secret'")[0][0])
-
-
 class SharedCircuits:
-    """Which circuits other replicas have opened. See `CircuitBoard`. A database that is away costs only this news."""
+    """What replicas tell each other of open circuits. A key stands for a circuit, and nobody waits for anything.
+
+    A database that is away costs only this news.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -179,7 +139,7 @@ class SharedCircuits:
         self._read_at = -NEWS_SECONDS
 
     def publish(self, key: str, circuit: OpenCircuit) -> None:
-        """Tell others that a circuit is open, until then by the clock `time.monotonic`. Nobody waits for it."""
+        """Tell others that a circuit is open."""
         statement = (
             "INSERT INTO conductor_circuits VALUES (%s, clock_timestamp() + make_interval(secs => %s), %s)"
             " ON CONFLICT (key) DO UPDATE SET until = excluded.until, circuit = excluded.circuit"
@@ -194,7 +154,7 @@ class SharedCircuits:
         self._database.soon(self._try, "DELETE FROM conductor_circuits WHERE key = %s", key)
 
     def find(self, key: str) -> OpenCircuit | None:
-        """Return what is known of the circuit of this key. Nobody waits: what others say is known two seconds later."""
+        """Return what others have said of a circuit that is still open; it is known two seconds later."""
         now = time.monotonic()
         if now - self._read_at > NEWS_SECONDS:
             self._read_at = now
@@ -300,13 +260,3 @@ class Leases:
         """Return what a run was announced with; empty where it was not, or has ended."""
         find = "SELECT job FROM conductor_leases l WHERE run = %s AND job IS NOT NULL AND conductor_goes_on(l)"
         return "".join(job for (job,) in self._database.call(find, storable(run)))
-
-
-def claim_request(database: Database, key: str, request: str, run: str, instead_of: str) -> tuple[str, float]:
-    """Return the run that answers the request of a key, and for how long. See `State.claim_request`."""
-    ((first, found, age),) = database.call(
-        "SELECT * FROM conductor_claim(%s, %s, %s, %s, %s)", key, request, run, instead_of, REQUEST_SECONDS
-    )
-    if first != request:
-        raise UsageError("this Idempotency-Key was used for another request", hint="use a new one for each request")
-    return str(found), float(age)

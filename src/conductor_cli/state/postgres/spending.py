@@ -28,19 +28,16 @@ from conductor_cli.core.ledger import NO_DAY_LIMITS, DayBudget, Reservation
 from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.models.presets import recipient_of
+from conductor_cli.state.interfaces import NANO, USER, Spender, Spending
 from conductor_cli.state.postgres.database import AWAY, SILENT_SECONDS, Database, storable
 from conductor_cli.state.spending import (
     CONDUCTOR,
     GROUPS,
     MAX_AMOUNT,
-    USER,
-    Spender,
     SpentRow,
     clamped,
-    exact_dollars,
     nano_dollars,
     spent_row,
-    with_client,
 )
 
 HOLD_SECONDS: Final = 3600
@@ -63,48 +60,32 @@ class _Ended:
     failed: bool
 
 
-class SharedSpend:
-    """The spending of one process among that of all replicas. See `Spending`."""
+class SharedSpend(Spending):
+    """The spending of one process among that of all replicas."""
 
     def __init__(
         self, database: Database, limits: DayLimits = NO_DAY_LIMITS.limits, *, planner: Worker | None = None,
         client: Spender = USER,
     ) -> None:  # fmt: skip
-        self.limits = limits
-        self.client = client
+        super().__init__(limits, planner, client)
         self._database = database
-        self._planner = planner
         self._begun: dict[int, tuple[int, Reservation]] = {}
         """The numbers of the calls under way, by the ids of their reservations."""
         self._ended = deque[_Ended]()
         """Calls that have ended and are not settled yet."""
         self._settling = threading.Lock()
-        self._problem = ""
-
-    @property
-    def cost_limit(self) -> Decimal | None:
-        """The limit on money that calls are held to: the user's, or else the client's."""
-        return self.client.cost if self.limits.cost is None else self.limits.cost
 
     def check(self) -> None:
-        """Raise `StateUnavailable` where nothing can be recorded: no call is made then, with limits or without."""
         self._database.check()
 
     def find_problem(self) -> str:
-        """Why nothing can be recorded; empty where it can."""
         try:
             self.check()
         except ConductorError as error:
             return error.message
         return ""
 
-    def take_problem(self) -> str:
-        """Why something that was spent is not recorded; empty if it is, or if that was asked before."""
-        problem, self._problem = self._problem, ""
-        return problem
-
     def today(self) -> DayBudget:
-        """What is spent and held by now. Raises `StateUnavailable`."""
         self._settle_ended()
         day = self._database.now().date()
         ((_, *spent),) = self._database.call("SELECT * FROM conductor_today(%s, %s)", day, self.client.name)
@@ -114,11 +95,7 @@ class SharedSpend:
         self, decide: Callable[[DayBudget], Reservation | None], release: Callable[[Reservation], None],
         worker: Worker | None = None, leased: str = "",
     ) -> Reservation | None:  # fmt: skip
-        """Let `decide` make a reservation for a call of `worker`, or the conductor if None.
-
-        The database takes it under all limits, or says what is spent; then `decide` makes a smaller one. It is
-        committed when this returns. Where it is not, `release` is called. Raises `LimitReached` or `StateUnavailable`.
-        """
+        # The database takes a reservation under all limits, or says what is spent; then `decide` makes a smaller one.
         budget = self._budget(0, 0, 0, 0)
         for _ in range(MAX_TRIES):
             if (reservation := decide(budget)) is None:
@@ -144,14 +121,12 @@ class SharedSpend:
         raise LimitReached("other replicas take what today's limits leave", hint="ask again in a moment")
 
     def settle(self, reservation: Reservation, usage: Usage, *, failed: bool = False) -> None:
-        """A call has ended. It is recorded soon, before the next one of this process is held. See `take_problem`."""
         number, _ = self._begun.pop(id(reservation))
         made = 0 if usage == NO_USAGE else int(reservation.call)  # a reply from a cache was no call
         self._settle_soon(_Ended(number=number, made=made, usage=usage, failed=failed))
 
     def close(self) -> None:
-        """Settle what is not settled yet. A hold that cannot be expires and counts in full."""
-        self._try_to_settle()
+        self._try_to_settle()  # a hold that cannot be settled expires and counts in full
 
     def _give_up(self, number: int, _: object) -> None:
         self._settle_soon(_Ended(number=number, made=0, usage=NO_USAGE, failed=False))
@@ -202,14 +177,10 @@ class SharedSpend:
         )  # fmt: skip
         return held, (spent[0], spent[1], spent[2], spent[3])
 
-    def _budget(self, cost: int, tokens: int, calls: int, client_cost: int) -> DayBudget:
-        budget = DayBudget(limits=self.limits, cost=exact_dollars(cost), tokens=tokens, calls=calls)
-        return with_client(budget, self.client, exact_dollars(client_cost))
-
 
 def _nano_limit(limit: Decimal | None) -> int | None:
     """Whole billionths of dollars that a limit allows."""
-    return None if limit is None else int(min(limit, exact_dollars(MAX_AMOUNT)).scaleb(9))
+    return None if limit is None else int(min(limit, Decimal(MAX_AMOUNT) / NANO).scaleb(9))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +203,7 @@ def read_holds(database: Database) -> tuple[Hold, ...]:
         " FROM conductor_calls WHERE owner IS NOT NULL AND NOT released ORDER BY id"
     )
     return tuple(
-        Hold(id=row[0], day=row[1], worker=row[2], client=row[3], cost=exact_dollars(row[4]), tokens=row[5],
+        Hold(id=row[0], day=row[1], worker=row[2], client=row[3], cost=Decimal(row[4]) / NANO, tokens=row[5],
              expired=row[6])
         for row in rows
     )  # fmt: skip

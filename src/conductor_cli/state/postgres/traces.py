@@ -16,21 +16,21 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime
 from functools import reduce
-from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import ConductorError, StateUnavailable, TakenOver, UsageError
 from conductor_cli.core.serialization import DecodeError
 from conductor_cli.core.trace import Trace, apply_event
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.state.attachments import NAMED
+from conductor_cli.state.interfaces import TraceCheck, Traces, find_run, runs_back
 from conductor_cli.state.postgres.database import Database, storable
 from conductor_cli.state.run_summary import make_stored_run
 from conductor_cli.state.stored_run import EVERY_RUN, SEPARATOR, RunQuery, StoredRun
-from conductor_cli.state.trace_check import TraceCheck, check_trace
-from conductor_cli.state.trace_file import START, STARTING, HashedLines, events_in, read_hash
-from conductor_cli.state.trace_lines import LineReader
-from conductor_cli.state.trace_store import StoredTraces, find_run
+from conductor_cli.state.trace_check import check_trace
+from conductor_cli.state.trace_file import STARTING, events_in
+from conductor_cli.state.trace_lines import START, LineReader, LineWriter, read_hash
 
 LEASE_SECONDS: Final = 15.0
 """How long a run is known to be written after its process said so."""
@@ -76,14 +76,8 @@ def row_values(row: StoredRun) -> list[Any]:
     return [*row[3:], SEPARATOR.join((row.question, row.subtasks, row.answers)).lower()]
 
 
-def _pattern(term: str) -> str:
-    """What LIKE finds a term by, which an index of three letters helps with."""
-    escaped = re.sub(r"([%_\\])", r"\\\1", storable(term.lower()))
-    return f"%{escaped}%"
-
-
-class SharedTraces(StoredTraces):
-    """The traces in one database. See `CheckedTraces`."""
+class SharedTraces(Traces):
+    """The traces in one database."""
 
     place = PLACE
 
@@ -135,12 +129,18 @@ class SharedTraces(StoredTraces):
                     writer.try_again()
 
     def runs(self) -> list[str]:
-        """The ids of all stored runs, newest first."""
         return [run for (run,) in self._database.call(f"SELECT run FROM conductor_runs r ORDER BY {_ORDER}")]  # noqa: S608
 
     def newest(self, query: RunQuery = EVERY_RUN, count: int = 20) -> tuple[list[StoredRun], bool]:
         """The newest matching runs, all for -1 and then without their texts, and whether there are more."""
-        self._sum_up_interrupted()
+        # Runs that were being written when their processes were killed get their rows now.
+        for run, size in self._database.call(
+            "SELECT run, size FROM conductor_leases WHERE until < clock_timestamp() AND summed < size LIMIT 1000"
+        ):
+            with suppress(UsageError):
+                row = make_stored_run(self.trace(run, pieces=False), run, live=False, problem="")
+                end = "UPDATE conductor_leases SET summed = %s WHERE run = %s RETURNING *"
+                self.set_row(row, end=end, of=(size, run))
         conditions: list[tuple[str, Sequence[object]]] = [
             (f"{_STATE} = %s", [query.state] * bool(query.state)),
             (
@@ -150,8 +150,9 @@ class SharedTraces(StoredTraces):
             ("r.day >= %s AND r.run >= %s", [day_of(query.since), query.since] if query.since else []),
             (_BEFORE, [*[day_of(query.before)] * 2, query.before] if query.before else []),
             ("r.origin = ANY(%s)", [list(query.origins)] * bool(query.origins)),
-            *(("r.words LIKE %s", [_pattern(term)]) for term in query.terms),
         ]
+        escaped = (re.sub(r"([%_\\])", r"\\\1", storable(term.lower())) for term in query.terms)
+        conditions += [("r.words LIKE %s", [f"%{each}%"]) for each in escaped]  # an index of three letters helps
         parts = [condition for condition in conditions if condition[1]]
         where = " AND ".join(text for text, _ in parts) or "true"
         brief = {"subtasks": "''", "answers": "''", "question": "left(r.question, 300)"} if count < 0 else {}
@@ -162,27 +163,13 @@ class SharedTraces(StoredTraces):
             f" ORDER BY {_ORDER} LIMIT %s",
             *(value for _, values in parts for value in values), None if count < 0 else count + 1,
         )  # fmt: skip
-        found = [self._as_it_goes(StoredRun(*row)) for row in (rows if count < 0 else rows[:count])]
+        found = [StoredRun(*row) for row in (rows if count < 0 else rows[:count])]
+        for number, row in enumerate(found):
+            if row.state == "running":  # with what has happened by now
+                with suppress(UsageError):
+                    now = make_stored_run(self.trace(row.run, pieces=False), row.run, live=True, problem="")
+                    found[number] = now._replace(written=row.written, size=row.size)
         return found, 0 <= count < len(rows)
-
-    def _as_it_goes(self, row: StoredRun) -> StoredRun:
-        """The row of a run that is being written, with what has happened by now."""
-        if row.state != "running":
-            return row
-        with suppress(UsageError):
-            now = make_stored_run(self.trace(row.run, pieces=False), row.run, live=True, problem="")
-            return now._replace(written=row.written, size=row.size)
-        return row
-
-    def _sum_up_interrupted(self) -> None:
-        """Make the rows of runs that were written when their processes were killed."""
-        for run, size in self._database.call(
-            "SELECT run, size FROM conductor_leases WHERE until < clock_timestamp() AND summed < size LIMIT 1000"
-        ):
-            with suppress(UsageError):
-                row = make_stored_run(self.trace(run, pieces=False), run, live=False, problem="")
-                end = "UPDATE conductor_leases SET summed = %s WHERE run = %s RETURNING *"
-                self.set_row(row, end=end, of=(size, run))
 
     def set_row(self, row: StoredRun, *, end: str, of: Sequence[object]) -> None:
         """Store what lists show of a run; `end` is a statement about its lease, and nothing is stored without one."""
@@ -194,28 +181,20 @@ class SharedTraces(StoredTraces):
         )  # fmt: skip
 
     def find(self, name: str, among: Sequence[str] | None = None) -> str:
-        """The id of the run called `name`, as for files; only such runs are looked for."""
-        if among is None:
-            back = re.fullmatch(r"last(?:~(\d{1,9}))?", name)
-            where = "starts_with(r.run, %s) ORDER BY r.run <> %s LIMIT 100"
-            if back is not None:
-                newest = f"SELECT run FROM conductor_runs r ORDER BY {_ORDER} OFFSET %s LIMIT 1"  # noqa: S608
-                among = [run for (run,) in self._database.call(newest, int(back[1] or 0))]
-                return find_run("last", among) if among else find_run(name, ())
-            shown = storable(name)
-            rows = self._database.call(f"SELECT run FROM conductor_runs r WHERE {where}", shown, shown)  # noqa: S608
-            among = [run for (run,) in rows]
-        return find_run(name, among)
+        if among is not None:
+            return find_run(name, among)
+        if (back := runs_back(name)) is not None:
+            newest = f"SELECT run FROM conductor_runs r ORDER BY {_ORDER} OFFSET %s LIMIT 1"  # noqa: S608
+            among = [run for (run,) in self._database.call(newest, back)]
+            return find_run("last" if among else name, among)
+        like = "SELECT run FROM conductor_runs r WHERE starts_with(r.run, %s) ORDER BY r.run <> %s LIMIT 100"
+        return find_run(name, [run for (run,) in self._database.call(like, storable(name), storable(name))])
 
     def location(self, run: str) -> str:
         """What people are told: no address, because clients of a server read it too."""
         return f"run {run} in {PLACE}"
 
     def events(self, run: str, *, pieces: bool = True) -> Iterator[ev.Event]:
-        """The events of a stored run, up to its last complete line; without `pieces`, no streamed texts.
-
-        Raises `UsageError` where there is none, or nothing of it can be read.
-        """
         empty = True
         # Some look only at the first event: what follows is read when it is asked for.
         with io.BufferedReader(_Lines(self._database, run), 1 << 16) as file:
@@ -232,31 +211,26 @@ class SharedTraces(StoredTraces):
             return file.read()
 
     def follow(self, run: str) -> SharedReader:
-        """A reader of the events of a run, also while it is written."""
         return SharedReader(self._database, run)
 
     def is_running(self, run: str) -> bool:
-        """Whether some process is writing this run."""
         live = "SELECT 1 FROM conductor_leases WHERE run = %s AND until > clock_timestamp()"
         return bool(self._database.call(live, storable(run)))
 
     def check(self, run: str) -> TraceCheck:
-        """Whether the trace of a run is whole. Raises `UsageError` when it cannot be read."""
         running = self.is_running(run)
         with io.BufferedReader(_Lines(self._database, run)) as file:
             return check_trace(file, run, running=running)
 
-    def repair(self, run: str, check: TraceCheck) -> Path | None:
-        """Nothing is repaired in a database, where lines are whole or not there. Raises `UsageError` where it must."""
+    def repair(self, run: str, check: TraceCheck) -> str:  # lines are whole in a database, or not there
         if {fault.fault for fault in check.faults} <= {"no_end"}:
-            return None
+            return ""
         hint = "export it, and repair the file: conductor state export DIR"
         raise UsageError(f"run {run} cannot be repaired in a database", hint=hint)
 
     def remove(self, run: str) -> None:
-        """Delete a stored run. Raises `UsageError` while it is being written."""
-        if self.prune([run]):
-            raise UsageError(f"run {run} is still being written", hint="stop it first")
+        for error in self.prune([run]):
+            raise error
 
     def prune(self, runs: Collection[str]) -> list[UsageError]:
         """Delete stored runs; a day that has no others is dropped. Returns why some are still there."""
@@ -265,34 +239,30 @@ class SharedTraces(StoredTraces):
             by_day.setdefault(day_of(run), []).append(run)
         kept = list[str]()
         for day, names in by_day.items():
-            kept += self._prune_day(day, names)
+            with self._database.transaction() as connection:
+                live = "SELECT run FROM conductor_leases WHERE until > clock_timestamp()"
+                going_on = {run for (run,) in connection.execute(live)} & set(names)
+                gone = [run for run in names if run not in going_on]
+                # Joins that count, because a list of names would be looked through for each row.
+                delete = "DELETE FROM conductor_leases l USING unnest(%s::text[]) gone WHERE l.run = gone"
+                connection.execute(delete, [gone])
+                others = (
+                    "SELECT (SELECT count(*) FROM conductor_runs WHERE day = %s) - count(*)"
+                    " FROM conductor_runs r JOIN unnest(%s::text[]) gone ON gone = r.run WHERE r.day = %s"
+                )
+                # New runs are those of today; some process may have made room for them already.
+                is_over = day < self._database.now().astimezone(UTC).date()
+                if is_over and not going_on and connection.execute(others, [day, gone, day]).fetchone() == (0,):
+                    connection.execute("SET LOCAL lock_timeout = '10s'")
+                    tables = ", ".join(f"{table}_{day:%Y%m%d}" for table in ("conductor_runs", "conductor_lines"))
+                    connection.execute(f"DROP TABLE IF EXISTS {tables}".encode())
+                    self._days.discard(day)
+                else:
+                    for table in ("conductor_lines", "conductor_runs"):
+                        delete = f"DELETE FROM {table} t USING unnest(%s::text[]) gone"  # noqa: S608
+                        connection.execute(f"{delete} WHERE t.day = %s AND t.run = gone".encode(), [gone, day])
+            kept += sorted(going_on)
         return [UsageError(f"run {run} is still being written", hint="stop it first") for run in kept]
-
-    def _prune_day(self, day: date, runs: list[str]) -> list[str]:
-        """Delete runs of one day; returns those that are being written."""
-        with self._database.transaction() as connection:
-            live = "SELECT run FROM conductor_leases WHERE until > clock_timestamp()"
-            kept = {run for (run,) in connection.execute(live)} & set(runs)
-            gone = [run for run in runs if run not in kept]
-            # Joins that count, because a list of names would be looked through for each row.
-            delete = "DELETE FROM conductor_leases l USING unnest(%s::text[]) gone WHERE l.run = gone"
-            connection.execute(delete, [gone])
-            others = (
-                "SELECT (SELECT count(*) FROM conductor_runs WHERE day = %s) - count(*)"
-                " FROM conductor_runs r JOIN unnest(%s::text[]) gone ON gone = r.run WHERE r.day = %s"
-            )
-            # New runs are those of today; some process may have made room for them already.
-            is_over = day < self._database.now().astimezone(UTC).date()
-            if is_over and not kept and connection.execute(others, [day, gone, day]).fetchone() == (0,):
-                connection.execute("SET LOCAL lock_timeout = '10s'")
-                tables = ", ".join(f"{table}_{day:%Y%m%d}" for table in ("conductor_runs", "conductor_lines"))
-                connection.execute(f"DROP TABLE IF EXISTS {tables}".encode())
-                self._days.discard(day)
-            else:
-                for table in ("conductor_lines", "conductor_runs"):
-                    delete = f"DELETE FROM {table} t USING unnest(%s::text[]) gone WHERE t.day = %s AND t.run = gone"  # noqa: S608
-                    connection.execute(delete.encode(), [gone, day])
-        return sorted(kept)
 
     def refresh(self) -> None:
         """Nothing is derived from the runs."""
@@ -308,7 +278,7 @@ class SharedWriter:
         self.problem = ""
         self._store = store
         self._database = database
-        self._lines = HashedLines()
+        self._lines = LineWriter(KNOWN_SECRETS)
         self._pending = b""
         self._written = 0
         """Bytes that the database has."""
@@ -321,23 +291,21 @@ class SharedWriter:
 
     @property
     def waiting(self) -> int:
-        """How many pieces wait for others."""
         return self._lines.waiting
 
     def go_on_behind(self, lines: bytes, events: Sequence[ev.Event]) -> None:
         """Write behind the lines of another process, which have these events."""
         last = read_hash(lines.rstrip(b"\n").rpartition(b"\n")[2])
-        self._lines, self._written = HashedLines(last.link if last is not None else START), len(lines)
+        self._lines = LineWriter(KNOWN_SECRETS, last.link if last is not None else START)
+        self._written = len(lines)
         self._events = [each for each in events if not isinstance(ev.innermost_event(each), PIECES)]
 
     def write(self, event: ev.Event) -> Awaitable[None] | None:
-        """Append one event and the pieces that waited for it, or let it wait as one."""
         if not isinstance(ev.innermost_event(event), PIECES):
             self._events.append(event)  # for the row of lists, which has no pieces
         return self._append(self._lines.add(event), self._write_own)
 
     def flush(self) -> Awaitable[None] | None:
-        """Write the pieces that wait."""
         return self._append(self._lines.flush(), self._write_pending)
 
     def close(self) -> None:
@@ -348,7 +316,6 @@ class SharedWriter:
         self.try_again()
 
     def discard(self) -> None:
-        """Delete the trace, because nothing in it is worth keeping."""
         self._store.forget(self)
         with suppress(ConductorError), self._writing:
             lease = "DELETE FROM conductor_leases WHERE run = %s AND owner = %s RETURNING run"
@@ -390,14 +357,24 @@ class SharedWriter:
             raise TakenOver
 
     def _write_pending(self) -> None:
-        """Write all that is pending. `problem` says why that failed, and is cleared by a later success."""
+        """Write all that is pending, the first lines with their run."""
         with self._writing:
             with self._adding:
                 lines = self._pending
             if not lines or self.is_lost:
                 return
+            day, named = day_of(self.run), [each.decode() for each in NAMED.findall(lines)]
             try:
-                taken = self._write_lines(lines)
+                if self._written:
+                    values = (day, self.run, self._database.owner, self._written, lines, LEASE_SECONDS, named)
+                    append = "SELECT conductor_append(%s, %s, %s, %s, %s, %s, %s)"
+                    taken = bool(self._database.call(append, *values)[0][0])
+                else:
+                    self._store.add_day(day)
+                    trace = reduce(apply_event, self._events[:1], Trace())
+                    row = make_stored_run(trace, self.run, live=False, problem="")
+                    row = row._replace(size=len(lines), written=time.time_ns())
+                    taken = add_run(self._database, row, [lines], named, lease=LEASE_SECONDS)
             except ConductorError as error:
                 self.problem = error.message
                 return
@@ -407,18 +384,6 @@ class SharedWriter:
                 self._written += len(lines)
                 with self._adding:
                     self._pending = self._pending[len(lines) :]
-
-    def _write_lines(self, lines: bytes) -> bool:
-        """Write the first lines with their run, or more of them. False where somebody else has the run."""
-        database, day, named = self._database, day_of(self.run), [each.decode() for each in NAMED.findall(lines)]
-        if self._written:
-            arguments = (day, self.run, database.owner, self._written, lines, LEASE_SECONDS, named)
-            return bool(database.call("SELECT conductor_append(%s, %s, %s, %s, %s, %s, %s)", *arguments)[0][0])
-        self._store.add_day(day)
-        row = make_stored_run(reduce(apply_event, self._events[:1], Trace()), self.run, live=False, problem="")
-        return add_run(
-            database, row._replace(size=len(lines), written=time.time_ns()), [lines], named, lease=LEASE_SECONDS
-        )
 
 
 def add_run(
@@ -517,12 +482,10 @@ class SharedReader:
         return events
 
     def is_behind(self) -> bool:
-        """Whether there is more than was read. Raises `OSError`."""
         self._look()
         return bool(self._unread)
 
     def is_written(self) -> bool:
-        """Whether some process is writing the trace, or has only just begun it."""
         with suppress(OSError):
             self._look()
         return self._live or self.idle < STARTING

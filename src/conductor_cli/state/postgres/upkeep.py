@@ -18,14 +18,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from conductor_cli.core.errors import ConfigError
 from conductor_cli.models.disk import AppendLog, make_private_directory, read_lines, write_atomically
 from conductor_cli.state.attachments import NAMED
-from conductor_cli.state.home import SECRET_BYTES, FileState, SharedState, load_secret
+from conductor_cli.state.home import SECRET_BYTES, FileState
 from conductor_cli.state.postgres.database import Database
+from conductor_cli.state.postgres.shared_state import SharedState
 from conductor_cli.state.postgres.spending import Hold, read_holds
 from conductor_cli.state.postgres.traces import add_run, day_of
-from conductor_cli.state.ratings import parse_rating
+from conductor_cli.state.records import parse_rating
 from conductor_cli.state.run_summary import summarize_run
 from conductor_cli.state.spending import FILE, open_database
 from conductor_cli.state.trace_file import open_trace
@@ -95,7 +95,8 @@ def import_files(source: FileState, target: SharedState, tell: Tell) -> Moved:
     """Copy what is in files into the database. Raises `FILE_ERRORS` and `StateUnavailable`."""
     moved, paths = Moved(), source.paths
     for path in sorted(paths.attachments.glob("??/*")):
-        target.attachments().put(path.read_bytes())
+        data = path.read_bytes()
+        target.attachments().keep({hashlib.sha256(data).hexdigest(): data})
         tell("attachments", moved.add("attachments"))
     for run in reversed(source.traces.runs()):
         why = _import_run(source, target, run)
@@ -156,53 +157,7 @@ def export_files(source: SharedState, target: FileState, tell: Tell) -> Moved:
     if not (secret := paths.state / "serve" / "call-secret").exists():
         make_private_directory(secret.parent)
         write_atomically(secret, source.secret(), mode=0o600)
-    load_secret(paths.state)
-    return moved
-
-
-def export_days(source: SharedState, place: str, tell: Tell) -> Moved:
-    """Write the traces of each day that is over as a Parquet file below a directory or URL; a row for each line.
-
-    A day whose file is there stays as it is, unless runs came or went since. Raises `OSError`, `StateUnavailable`, and
-    `ConfigError` where pyarrow is not installed or knows no such place.
-    """
-    try:
-        import pyarrow as pa
-        from pyarrow import fs, parquet
-    except ImportError:
-        hint = "pip install 'conductor-llm[parquet]'"
-        raise ConfigError("Parquet needs pyarrow, which is not installed", hint=hint) from None
-    try:
-        files, root = fs.FileSystem.from_uri(place if "://" in place else str(Path(place).absolute()))
-    except pa.ArrowException as error:
-        raise ConfigError(
-            f"{place}: {str(error).splitlines()[0]:.200}", hint="for example s3://bucket/traces.parquet"
-        ) from None
-    columns = pa.schema([("run", pa.string()), ("number", pa.int64()), ("line", pa.binary())])
-    moved = Moved()
-    files.create_dir(root)
-    for day, runs, size, live in source.database.call(
-        "SELECT r.day, array_agg(r.run ORDER BY r.run), sum(r.size)::bigint,"
-        " bool_or(COALESCE(l.until > clock_timestamp(), false)) FROM conductor_runs r"
-        " LEFT JOIN conductor_leases l ON l.run = r.run"
-        " WHERE r.day < (clock_timestamp() AT TIME ZONE 'UTC')::date GROUP BY r.day ORDER BY r.day"
-    ):
-        path, has = f"{root}/{day}.parquet", {b"runs": str(len(runs)).encode(), b"bytes": str(size).encode()}
-        if live:
-            moved.left.append(f"day {day} has a run that is being written")
-            continue
-        if files.get_file_info(path).is_file and parquet.read_schema(path, filesystem=files).metadata == has:
-            continue
-        # A file that is being written has another name, so the day is there whole or not at all.
-        with parquet.ParquetWriter(
-            f"{path}.part", columns.with_metadata(has), filesystem=files, compression="zstd"
-        ) as out:
-            for run in runs:
-                lines = source.traces.lines_of(run).splitlines(keepends=True)
-                numbers = range(1, len(lines) + 1)
-                out.write_table(pa.table([[run] * len(lines), numbers, lines], schema=columns.with_metadata(has)))
-        files.move(f"{path}.part", path)
-        tell("days", moved.add("days"))
+    target.secret()
     return moved
 
 

@@ -1,13 +1,15 @@
-"""The ratings of runs: an append-only file of JSON lines beside the directory of traces, readable by the owner only.
+"""Small records in files that only their owner reads: the ratings of runs, and what the user has named or seen.
 
-A rating has no text of its run, so it stays when the trace is deleted. A process that is killed can only leave the last
-line incomplete; such a line is left out when the file is read, and its readers are told how many were.
+Ratings are lines of JSON that are only appended. A rating has no text of its run, so it stays when the trace is
+deleted. A process that is killed can only leave the last line incomplete; such a line is left out when the file is
+read, and its readers are told how many were.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -15,15 +17,24 @@ from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.formatting import format_count
 from conductor_cli.core.learning import RatedBy, Rating, RatingShare, Verdict
 from conductor_cli.core.serialization import dump
-from conductor_cli.models.disk import AppendLog
+from conductor_cli.models.disk import (
+    AppendLog,
+    exclusive_lock,
+    make_private_directory,
+    open_finite,
+    write_atomically,
+)
 from conductor_cli.state.interfaces import StoredRatings
+
+MAX_NAMES: Final = 1000
+"""Names that are kept; the one that was set first is forgotten first."""
 
 NEWEST: Final = 1 << 19
 """Bytes at the end of the file that are read, about 2,000 ratings. What is before them weighs nothing any more."""
 
 
 class RatingsFile:
-    """The ratings in one file."""
+    """The ratings in one file. They stay when a run is deleted."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -52,14 +63,10 @@ class RatingsFile:
     def add(self, rating: Rating) -> None:
         """Append a rating. Raises `ConfigError` where the disk refuses."""
         try:
-            log = AppendLog(self._path)
-            try:
+            with closing(AppendLog(self._path)) as log:
                 log.append(json.dumps(dump(rating), separators=(",", ":")) + "\n")
-            finally:
-                log.close()
         except OSError as error:
-            hint = "check the disk and the file permissions"
-            raise ConfigError(f"{self._path} cannot be written: {error.strerror}", hint=hint) from None
+            raise _unwritable(self._path, error) from None
 
 
 def parse_rating(raw: bytes) -> Rating | None:
@@ -83,3 +90,34 @@ def _parse_share(data: Any) -> RatingShare:  # noqa: ANN401 - any JSON value
     if not texts or type(share.step) is not int or type(share.good) is not bool or not 0 < share.weight <= 1:
         raise ValueError("not a share")
     return share
+
+
+class Names:
+    """The names in one file of JSON, each with its value: a conversation with its last run, a text with its path."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> dict[str, str]:
+        """Return the names with their values, the newest first; none where the file is damaged."""
+        try:
+            with open_finite(self._path) as file:
+                names = json.loads(file.read())
+            return {str(name): str(value) for name, value in reversed(names.items())}
+        except (OSError, ValueError, AttributeError, RecursionError):
+            return {}
+
+    def set(self, name: str, value: str) -> None:
+        """Set a name, which is the newest then. Raises `ConfigError` where the disk refuses."""
+        try:
+            make_private_directory(self._path.parent)
+            with exclusive_lock(self._path.with_name(f".{self._path.name}.lock")):
+                newest = {name: value} | {key: old for key, old in self.read().items() if key != name}
+                kept = dict(reversed([*newest.items()][:MAX_NAMES]))
+                write_atomically(self._path, json.dumps(kept, ensure_ascii=False, indent=1) + "\n", mode=0o600)
+        except OSError as error:
+            raise _unwritable(self._path, error) from None
+
+
+def _unwritable(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"{path} cannot be written: {error.strerror}", hint="check the disk and the file permissions")
