@@ -62,7 +62,7 @@ SCENES: Final = {
     "workers": Scene(words=("workers", "add", "up", "--kind", "command", "--", "true")),
     "keys": Scene(words=("keys", "set", "openai", "--insecure-storage"), given=STORED),
     "serve keys": Scene(words=("serve", "keys", "add", "laptop")),
-    "import": Scene(words=("model", "import", "tiny.gguf", "--copy", "--name", "tiny")),
+    "import": Scene(words=("model", "import", "tiny.gguf", "--name", "tiny")),
     "local model": Scene(words=("plan", "hi", "--conductor", "tiny.gguf")),
 }
 

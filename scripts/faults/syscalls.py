@@ -270,7 +270,7 @@ SCENES: Final = {
     "resume": Scene(("ask", "--resume", "last"), _resumed, prepare=_ask_in_vain),
     "eval": Scene(("eval", "HOME/cases.jsonl", "--systems", "alone", "--yes", "--json"), _evaluated, prepare=_cases),
     "import": Scene(
-        ("model", "import", "HOME/tiny.gguf", "--copy", "--name", "new"),
+        ("model", "import", "HOME/tiny.gguf", "--name", "new"),
         _imported,
         prepare=lambda at: make(at.home / "tiny.gguf"),
     ),

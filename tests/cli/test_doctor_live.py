@@ -125,15 +125,6 @@ def test_a_local_model_is_loaded_and_plans(stage: Stage, tiny: Path) -> None:
     assert "the first step after" in checks(done)["planning"]["found"]
 
 
-def test_the_demo_models_need_no_other_model(stage: Stage) -> None:
-    stage.configure("[limits]\nrecursion = 1\nsteps = 1")
-    done = stage.ends(0, "doctor", "--rehearsal", "--json")
-    assert checks(done)["rehearsal"]["state"] == "ok"
-    assert "planned 2 steps and answered 'SIRAP'" in checks(done)["rehearsal"]["found"]
-    assert stage.server.requests == []
-    assert "planner" not in checks(done)
-
-
 def test_a_forbidden_worker_is_not_called(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".conductor.toml").write_text('[policy]\ndeny = ["alpha"]\n')
@@ -173,7 +164,7 @@ def test_a_check_that_hangs_is_abandoned(stage: Stage, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(doctor, "TIMEOUT", 0.05)
     settings = load_settings({**stage.environ(), "CONDUCTOR_LLM_KEYRING_SECONDS": "0.05"})
-    found = {check.name: check for check in doctor.run_checks((hangs, breaks, well), settings)}
+    found = {check.name: check for check in doctor.check_machine(settings, (hangs, breaks, well))}
     ending.set()
     assert found["well"].state == "ok"
     assert (found["hangs"].state, found["hangs"].code) == ("failed", 1)

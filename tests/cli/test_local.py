@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 from pathlib import Path
 
+from conductor_cli.app.conductor_factory import open_conductor
+from conductor_cli.config import load_settings
 from tests.cli.stage import Stage, explained, finished, until
 from tests.servers import aimock
-from tests.tiny_gguf import TRUSTED, Extra, make
+from tests.tiny_gguf import TRUSTED, Extra, lora, make
 from tests.traces.stored import trace_bytes
 
 
@@ -85,3 +88,18 @@ def test_a_checkpoint_of_the_published_recipe_plans_from_a_file(stage: Stage, tm
     assert done.json["answer"] in ("alpha answers", "beta answers")
     trace = trace_bytes(next(stage.traces.glob("*.jsonl"))).decode()
     assert "AVAILABLE LANGUAGE MODELS:\\nModel id 0\\nModel id 1" in trace
+
+
+def test_a_worker_does_not_share_the_conductors_adapter(stage: Stage, tmp_path: Path) -> None:
+    model = make(tmp_path / "tiny.gguf")
+    adapter = lora(tmp_path / "lora.gguf")
+    stage.configure(f'[workers.plain]\nkind = "llama"\nmodel = "{model}"', workers=())
+    flags = {"conductor.model": str(model), "conductor.adapter": str(adapter)}
+
+    async def go() -> bool:
+        opened = await open_conductor(load_settings(stage.environ(), flags))
+        same = opened.conductor.workers["plain"] is opened.conductor.model
+        await opened.close()
+        return same
+
+    assert not asyncio.run(go())

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -15,7 +13,7 @@ from conductor_cli.models.weights.huggingface import repo_folder
 from tests.cli.stage import COMMAND, Stage, explained
 from tests.cli.terminals import terminal
 from tests.cli.test_model import chosen, entry, register, row
-from tests.hub import Fault, Hub, Refusal, hub, read_environment
+from tests.hub import Fault, Hub, hub, read_environment
 from tests.models.test_weights_download import HALVES
 from tests.tiny_gguf import make
 
@@ -216,23 +214,6 @@ def test_offline_no_repository_can_be_asked(stage: Stage, acme: Hub, monkeypatch
     assert acme.ranges == []
 
 
-def test_too_little_disk_is_reported_before_the_download(
-    stage: Stage, acme: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1_000_000))
-    stage.ends(5, "model", "pull", REPO, told="264 kB do not fit on the disk of")
-    assert acme.ranges == ["bytes=0-262143"]
-
-
-def test_a_damaged_model_is_pulled_again_by_the_command_that_is_shown(stage: Stage, acme: Hub, tiny: Path) -> None:
-    path = Path(stage.inside("model", "pull", REPO).out.splitlines()[1])
-    path.resolve().write_bytes(tiny.read_bytes()[:-1] + b"\7")
-    shown = stage.inside("model", "verify").out
-    assert f"conductor model pull {REPO}:tiny-chat-Q4_K_M.gguf" in shown
-    assert stage.inside("model", "pull", f"{REPO}:tiny-chat-Q4_K_M.gguf").code == 0
-    assert path.read_bytes() == tiny.read_bytes()
-
-
 def test_a_stopped_pull_is_listed_and_can_be_removed(stage: Stage, acme: Hub, tiny: Path) -> None:
     data = tiny.read_bytes()
     partial = repo_folder(REPO) / f".conductor-llm/tiny-chat-Q4_K_M.gguf@{digest(data)}"
@@ -255,11 +236,6 @@ def test_ctrl_c_shows_the_command_that_continues(stage: Stage, acme: Hub, tiny: 
     acme.faults = []
     done = stage.ok("model", "pull", f"{REPO}:tiny-chat-Q4_K_M.gguf")
     assert Path(done.out.splitlines()[1]).read_bytes() == tiny.read_bytes()
-
-
-def test_a_refusal_of_the_hub_says_what_to_do(stage: Stage, acme: Hub) -> None:
-    acme.refusals = [Refusal(status=429)] * 5
-    stage.fails(5, "model", "pull", REPO, told="HF_TOKEN raises the limit")
 
 
 # the question

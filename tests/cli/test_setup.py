@@ -23,7 +23,7 @@ from conductor_cli.models.prices import with_prices
 from tests.cli.stage import COMMAND, Stage
 from tests.cli.terminals import start_in_terminal
 from tests.cli.test_model import chosen, entry, register
-from tests.hub import Fault, Hub, hub, read_environment
+from tests.hub import Hub, hub, read_environment
 from tests.keys.bus import bus, gnome_keyring, items
 
 GB = 10**9
@@ -257,7 +257,6 @@ class Person:
 
 
 NO_KEY = ("skip):", "")  # no provider
-NO_SERVER = ("skip):", "")
 
 
 @pytest.fixture
@@ -274,7 +273,7 @@ def keyring(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 @pytest.mark.parametrize("columns", [40, 100])
 def test_a_person_accepts_everything_but_the_model(fresh: Stage, columns: int) -> None:
     person = Person(fresh, columns, GEMINI_API_KEY=KEY)
-    person.answers(NO_KEY, NO_SERVER, ("Do this? [Y/n]", ""), ("Do these 2? [Y/n]", ""))
+    person.answers(NO_KEY, ("Do this? [Y/n]", ""), ("Do these 2? [Y/n]", ""))
     person.answers(("Do this? [Y/n]", "no"), ("Run it? [Y/n]", ""), ("Measure them now? [y/N]", ""))
     code, text = person.end()
     assert code == 0, text
@@ -291,7 +290,7 @@ def test_a_typed_key_is_stored_and_adds_a_worker(fresh: Stage, keyring: str) -> 
     person = Person(fresh, command=COMMAND, HTTPS_PROXY="http://127.0.0.1:1")  # no provider is to be reached
     person.answers(("skip):", "mistral"), ("(not shown):", KEY))
     person.program.expect_exact("unreachable")
-    person.answers(NO_KEY, NO_SERVER, ("Do this? [Y/n]", "y"), ("[Y/n]", "n"), ("[Y/n]", "n"), ("Run it? [Y/n]", "n"))
+    person.answers(NO_KEY, ("Do this? [Y/n]", "y"), ("[Y/n]", "n"), ("[Y/n]", "n"), ("Run it? [Y/n]", "n"))
     person.answers(("Measure them now? [y/N]", ""))
     code, text = person.end()
     assert code == 0, text
@@ -304,7 +303,7 @@ def test_a_typed_key_is_stored_and_adds_a_worker(fresh: Stage, keyring: str) -> 
 def test_setup_ends_with_the_offer_to_measure_the_workers(stage: Stage, answer: str, measured: list[str]) -> None:
     stage.configure("[limits]\nattempts = 1\ntokens = 5000\ntokens_day = 9000000", workers=("alpha", "beta"))
     person = Person(stage, 100)
-    person.answers(NO_KEY, NO_SERVER, ("Run it? [Y/n]", "n"), ("Measure them now? [y/N]", answer))
+    person.answers(NO_KEY, ("Run it? [Y/n]", "n"), ("Measure them now? [y/N]", answer))
     if measured:
         person.answers(("Continue? [y/N]", "y"))
     code, text = person.end()
@@ -325,7 +324,7 @@ def test_yes_does_not_measure(stage: Stage) -> None:
 
 def test_a_mistyped_answer_is_asked_for_again(fresh: Stage) -> None:
     person = Person(fresh)
-    person.answers(("skip):", "no-such-provider"), NO_KEY, NO_SERVER, ("Do this? [Y/n]", "maybe"))
+    person.answers(("skip):", "no-such-provider"), NO_KEY, ("Do this? [Y/n]", "maybe"))
     person.answers(("Do this? [Y/n]", "n"), ("Run it? [Y/n]", "n"))
     code, text = person.end()
     assert code == 0, text
@@ -333,21 +332,9 @@ def test_a_mistyped_answer_is_asked_for_again(fresh: Stage) -> None:
     assert "answer with" in text
 
 
-def test_a_server_is_added_by_its_address(fresh: Stage) -> None:
-    person = Person(fresh)
-    person.answers(NO_KEY, ("skip):", "http://127.0.0.1:1/v1"), ("skip):", fresh.url))
-    person.answers(("Model (Enter for alpha):", "beta"), NO_SERVER, ("[Y/n]", "n"))
-    person.answers(("[Y/n]", "n"), ("Run it? [Y/n]", "n"), ("Measure them now? [y/N]", ""))
-    code, text = person.end()
-    assert code == 0, text
-    assert "it offers alpha, beta" in text
-    [worker] = [item.worker for item in load_settings(fresh.environ()).workers]
-    assert (worker.name, worker.model, worker.options["base_url"]) == ("beta", "beta", fresh.url)
-
-
 def test_ctrl_c_keeps_finished_steps(fresh: Stage) -> None:
     person = Person(fresh, command=COMMAND, GEMINI_API_KEY=KEY)
-    person.answers(NO_KEY, NO_SERVER, ("Do this? [Y/n]", "y"))
+    person.answers(NO_KEY, ("Do this? [Y/n]", "y"))
     person.program.expect_exact("[Y/n]")
     person.program.sendintr()
     code, text = person.end()
@@ -361,7 +348,7 @@ def test_ctrl_c_keeps_finished_steps(fresh: Stage) -> None:
 
 def test_ctrl_d_is_a_no_to_every_question(fresh: Stage) -> None:
     person = Person(fresh, GEMINI_API_KEY=KEY)
-    for question in ("skip):", "skip):", "Do this? [Y/n]", "Do this? [Y/n]", "Run it? [Y/n]"):
+    for question in ("skip):", "Do this? [Y/n]", "Do this? [Y/n]", "Run it? [Y/n]"):
         person.program.expect_exact(question)
         person.program.sendeof()
     assert person.end()[0] == 0
@@ -399,22 +386,6 @@ def test_yes_with_json_prints_only_json(fresh: Stage, pulls: Hub) -> None:
     assert "the planner is now small" in done.err
     assert chosen(fresh) == "small"
     assert steps(fresh)["small"]["done"]
-
-
-def test_ctrl_c_during_the_download_keeps_the_partial_file(fresh: Stage, pulls: Hub) -> None:
-    pulls.faults = [Fault(kind="stall", after=100_000)] * 3
-    person = Person(fresh, command=COMMAND)
-    person.answers(NO_KEY, NO_SERVER, ("Do this? [Y/n]", ""))
-    person.program.expect_exact("downloading")
-    person.program.sendintr()
-    code, text = person.end()
-    assert code == 130, text
-    assert "conductor model pull small" in text
-    assert "to continue: conductor setup" in text
-    assert chosen(fresh) == ""
-    pulls.faults = []
-    assert fresh.inside("setup", "--yes").code == 0
-    assert chosen(fresh) == "small"
 
 
 # the last line

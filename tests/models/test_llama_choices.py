@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from string import ascii_uppercase
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.pool import Pool, Worker
-from conductor_cli.core.profile import PROFILES, labels_of
+from conductor_cli.core.profile import labels_of
 from conductor_cli.core.question import Question
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.models.llama import Llama, LlamaOptions
@@ -30,7 +29,7 @@ from conductor_cli.models.llama.engine import LlamaEngine
 from conductor_cli.models.llama.sampling import choose_index, softmax
 from conductor_cli.run import Conductor, start_run
 from tests.models.conftest import NEVER_ENDS
-from tests.models.test_llama import ask, play, text
+from tests.models.test_llama import ask, text
 from tests.tiny_gguf import END, INSTRUCT, Extra, make
 
 ABC = ("A", "B", "C")
@@ -99,14 +98,6 @@ def test_the_odds_are_those_of_the_first_tokens(partial: Path) -> None:
     assert max(last.choice_shares, key=last.choice_shares.__getitem__) == "B"
 
 
-def test_the_reply_to_a_choice_has_odds_on_its_last_chunk_only(partial: Path) -> None:
-    chosen, written = play(partial, choose(*ABC), choose(*ABC, choices=()))
-    assert [chunk.choice_shares is not None for chunk in chosen] == [False] * (len(chosen) - 1) + [True]
-    assert text(chosen) in ABC
-    assert [chunk.choice_shares for chunk in written] == [None] * len(written)
-    assert text(written) in ABC
-
-
 def test_a_temperature_draws_among_the_choices(partial: Path) -> None:
     seeds = 400
     with opened(partial) as engine:
@@ -129,11 +120,6 @@ def test_a_temperature_draws_among_the_choices(partial: Path) -> None:
     assert set(texts) == set(ABC)
 
 
-def test_one_choice_is_certain(partial: Path) -> None:
-    (last,) = play(partial, choose("C"))[0]
-    assert (last.text, last.choice_shares) == ("C", {"C": 1.0})
-
-
 def test_choices_with_the_same_first_token_are_written(partial: Path, reads: list[int]) -> None:
     labels = tuple(labels_of(list(map(str, range(30))), "letters"))
     assert labels[-4:] == ("AA", "AB", "AC", "AD")
@@ -146,16 +132,6 @@ def test_choices_with_the_same_first_token_are_written(partial: Path, reads: lis
             assert chunks[-1].choice_shares is None
             assert chunks[-1].usage is not None
             assert chunks[-1].usage.tokens_out == len(text(chunks)) == len(reads) - 1
-
-
-def test_numbers_of_two_digits_are_written_whole(models: Path) -> None:
-    numbers = tuple(labels_of(list(map(str, range(12))), "numbers"))
-    with opened(make(models / "plain-choices.gguf", extra=Extra(bias={"1": 4.0}))) as engine:
-        found = {
-            text(engine.generate(choose(*numbers, temperature=1.0, seed=seed), CancelToken())) for seed in range(120)
-        }
-    assert found <= set(numbers)
-    assert found >= {"1", "10", "11"}
 
 
 def test_labels_work_with_a_sentencepiece_vocabulary(models: Path) -> None:
@@ -259,16 +235,6 @@ def test_mini_names_the_workers_with_their_shares(partial: Path, reads: list[int
     assert sum(reads) == ready.usage.tokens_in
     assert len(asked) == 1
     assert isinstance(events[-1], ev.RunFinished)
-
-
-@pytest.mark.parametrize("profile", PROFILES.values(), ids=list(PROFILES))
-def test_mini_chooses_among_many_workers(partial: Path, profile: Any) -> None:
-    names = tuple(f"w{number}" for number in range(len(ascii_uppercase) + 4))
-    events, _ = conduct(partial, "6*7?", mode="mini", names=names, profile=profile)
-    (ready,) = of(events, ev.PlanReady)
-    assert of(events, ev.PlanRejected) == []
-    assert ready.plan.steps[0].worker in names
-    assert ready.plan.reasoning == ""
 
 
 def test_the_conductor_sees_a_part_of_a_long_question(models: Path, tmp_path: Path) -> None:

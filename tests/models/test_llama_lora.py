@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import ctypes
 import json
-import math
 import os
-import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.numpy import save_file
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama.bindings import load_bindings
-from conductor_cli.models.llama.gguf import MEBIBYTE, check_model_file, read_header
+from conductor_cli.models.llama.gguf import check_model_file, read_header
 from conductor_cli.models.llama.lora import check_adapter, convert_adapter
-from tests.tiny_gguf import finish, make
+from tests.tiny_gguf import finish
 
 np = pytest.importorskip("numpy")
 gguf = pytest.importorskip("gguf")
@@ -124,59 +123,30 @@ def gguf_name(name: str) -> str:
 class Adapter:
     """A random LoRA as PEFT saves it, and what it adds."""
 
-    def __init__(self, architecture: str, modules: Mapping[str, int], dtype: str = "F32", **config: object) -> None:
+    def __init__(self, architecture: str, modules: Mapping[str, int]) -> None:
         """`modules` has the rank of each."""
-        self.config: dict[str, Any] = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "bias": "none", **config}
-        self.architecture, self.dtype, self.modules = architecture, dtype, modules
-        self.tensors: dict[str, tuple[str, Any]] = {}
+        self.architecture, self.modules = architecture, modules
+        self.tensors: Weights = {}
         draw = np.random.default_rng(2)
         for module, rank in modules.items():
             rows, columns = shapes(architecture)[f"{module}.weight"]
             for side, shape in (("A", (rank, columns)), ("B", (rows, rank))):
-                self.tensors[f"base_model.model.{module}.lora_{side}.weight"] = (dtype, draw.standard_normal(shape) / 3)
+                array = (draw.standard_normal(shape) / 3).astype(np.float32)
+                self.tensors[f"base_model.model.{module}.lora_{side}.weight"] = array
 
     def merged(self, weights: Weights, scales: Callable[[str, int], float]) -> Weights:
         """The weights with this laid over them; `scales` is what PEFT multiplies a module of a rank with."""
         found = dict(weights)
         for module, rank in self.modules.items():
-            a, b = (exact(*array) for name, array in self.tensors.items() if f".{module}." in name)
-            change = scales(module, rank) * (b @ a)
-            found[f"{module}.weight"] = weights[f"{module}.weight"] + change
+            a, b = (array.astype(np.float64) for name, array in self.tensors.items() if f".{module}." in name)
+            found[f"{module}.weight"] = weights[f"{module}.weight"] + scales(module, rank) * (b @ a)
         return found
 
     def save(self, directory: Path) -> Path:
         directory.mkdir(exist_ok=True)
-        (directory / "adapter_config.json").write_text(json.dumps(self.config))
-        save_tensors(directory / "adapter_model.safetensors", self.tensors)
+        (directory / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 4, "lora_alpha": 8}))
+        save_file(self.tensors, directory / "adapter_model.safetensors")
         return directory
-
-
-def encoded(dtype: str, array: Any) -> bytes:
-    if dtype == "BF16":
-        return bytes((array.astype("<f4").view("<u4") >> 16).astype("<u2").tobytes())
-    return bytes(array.astype({"F32": "<f4", "F16": "<f2"}.get(dtype, "<f8")).tobytes())
-
-
-def exact(dtype: str, array: Any) -> Any:
-    """The numbers that a file of this type holds."""
-    if dtype == "BF16":
-        return (array.astype("<f4").view("<u4") & 0xFFFF0000).view("<f4").astype(np.float64)
-    return array.astype({"F32": "<f4", "F16": "<f2"}[dtype]).astype(np.float64)
-
-
-def save_tensors(path: Path, tensors: Mapping[str, tuple[str, Any]]) -> None:
-    index: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    body = b""
-    for name, (dtype, array) in tensors.items():
-        data = encoded(dtype, array)
-        index[name] = {"dtype": dtype, "shape": array.shape, "data_offsets": [len(body), len(body) + len(data)]}
-        body += data
-    save_parts(path, index, body)
-
-
-def save_parts(path: Path, index: object, body: bytes) -> None:
-    head = json.dumps(index).encode()
-    path.write_bytes(struct.pack("<Q", len(head)) + head + body)
 
 
 @contextmanager
@@ -216,7 +186,7 @@ def convert(source: Path, base: Path, out: Path) -> None:
     header = check_model_file(base)
     convert_adapter(source, out, architecture=header.architecture, layers=header.layers, heads=header.heads)
     try:
-        check_adapter(out, header, base, source=source)
+        check_adapter(out, header, base)
     except ModelError:
         out.unlink()
         raise
@@ -226,9 +196,9 @@ def modules(*names: str, rank: int = 4) -> dict[str, int]:
     return {f"model.layers.{number}.{name}": rank for number in range(LAYERS) for name in names}
 
 
-@pytest.mark.parametrize(("architecture", "dtype"), [("llama", "F32"), ("qwen2", "F16"), ("qwen3", "BF16")])
-def test_an_adapter_computes_what_merged_weights_compute(tmp_path: Path, architecture: str, dtype: str) -> None:
-    check_merged(tmp_path, Adapter(architecture, modules(*EVERY), dtype), lambda _, rank: 8 / rank)
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
+def test_an_adapter_computes_what_merged_weights_compute(tmp_path: Path, architecture: str) -> None:
+    check_merged(tmp_path, Adapter(architecture, modules(*EVERY)), lambda _, rank: 8 / rank)
 
 
 def check_merged(place: Path, adapter: Adapter, scales: Callable[[str, int], float]) -> None:
@@ -242,19 +212,8 @@ def check_merged(place: Path, adapter: Adapter, scales: Callable[[str, int], flo
     assert np.abs(logits(base, place / "lora.gguf") - wanted).max() < 1e-4
 
 
-RANKS = modules("self_attn.q_proj", rank=2) | modules("mlp.down_proj", rank=8)
-SCALES: dict[str, tuple[dict[str, Any], dict[str, int], Callable[[str, int], float]]] = {
-    "each-rank": ({}, RANKS, lambda _, rank: 8 / rank),
-    "root": ({"use_rslora": True}, modules(*EVERY), lambda _, rank: 8 / math.sqrt(rank)),
-    "root-each-rank": ({"use_rslora": True}, RANKS, lambda _, rank: 8 / math.sqrt(rank)),
-    "head": ({}, {"lm_head": 4} | modules("mlp.up_proj"), lambda _, rank: 8 / rank),
-}
-
-
-@pytest.mark.parametrize("name", SCALES)
-def test_ranks_and_scales_are_those_of_peft(tmp_path: Path, name: str) -> None:
-    config, ranks, scales = SCALES[name]
-    check_merged(tmp_path, Adapter("qwen2", ranks, **config), scales)
+def test_an_adapter_of_the_output_is_scaled_by_its_rank(tmp_path: Path) -> None:
+    check_merged(tmp_path, Adapter("qwen2", {"lm_head": 4} | modules("mlp.up_proj")), lambda _, rank: 8 / rank)
 
 
 @pytest.fixture
@@ -265,9 +224,8 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_safetensors_file_can_be_named(place: Path) -> None:
-    weights = (place / "lora" / "adapter_model.safetensors").rename(place / "lora" / "best.safetensors")
-    convert(weights, place / "base.gguf", place / "lora.gguf")
+def test_the_file_says_what_it_is(place: Path) -> None:
+    convert(place / "lora", place / "base.gguf", place / "lora.gguf")
     assert read_header(place / "lora.gguf").values == {
         "general.type": "adapter", "general.architecture": "qwen2", "general.name": "lora", "adapter.type": "lora",
         "adapter.lora.alpha": 8.0,
@@ -301,125 +259,14 @@ def test_rows_that_heads_cannot_share_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "lora.gguf").exists()
 
 
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        ({"use_dora": True}, "it uses use_dora"),
-        ({"lora_bias": True}, "it uses lora_bias"),
-        ({"bias": "lora_only"}, "it uses bias"),
-        ({"bias": []}, "it uses bias"),
-        ({"modules_to_save": ["embed_tokens"]}, "it uses modules_to_save"),
-        ({"trainable_token_indices": [1]}, "it uses trainable_token_indices"),
-        ({"layer_replication": [[0, 2]]}, "it uses layer_replication"),
-        ({"alora_invocation_tokens": [1]}, "it uses alora_invocation_tokens"),
-        ({"target_parameters": ["experts"]}, "it uses target_parameters"),
-        ({"init_lora_weights": "pissa_niter_4"}, "its initialisation (pissa_niter_4)"),
-        ({"peft_type": "IA3"}, "not a LoRA but IA3"),
-        ({"peft_type": None}, "not a LoRA but None"),
-        ({"alpha_pattern": {"q_proj": 2}}, "it uses alpha_pattern"),
-        ({"lora_alpha": 0}, "not a number"),
-        ({"lora_alpha": None}, "not a number"),
-        ({"lora_alpha": 10**400}, "not a number"),
-        ({"lora_alpha": math.nan}, "not a number"),
-    ],
-)
-def test_what_llama_cpp_would_ignore_is_refused(place: Path, change: dict[str, object], problem: str) -> None:
-    path = place / "lora" / "adapter_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    refused(place / "lora", place / "base.gguf", problem)
-
-
-@pytest.mark.parametrize("text", ["", "[]", "[" * 100_000, "\x1b[31m", " " * (MEBIBYTE + 1)])
-def test_an_invalid_configuration_is_an_error(place: Path, text: str) -> None:
-    (place / "lora" / "adapter_config.json").write_text(text)
-    refused(place / "lora", place / "base.gguf", "it is not a JSON object of at most 1 MiB")
-
-
 @pytest.mark.parametrize("name", ["adapter_config.json", "adapter_model.safetensors"])
-def test_a_missing_file_is_named(place: Path, name: str) -> None:
-    (place / "lora" / name).unlink()
-    refused(place / "lora", place / "base.gguf", f"{name} cannot be read: No such file")
-
-
-def entry(start: int = 0, end: int = 16, dtype: object = "F32", shape: object = (2, 2)) -> dict[str, object]:
-    return {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
-
-
-DAMAGED = "adapter_model.safetensors is damaged: Error while deserializing"
-
-
-@pytest.mark.parametrize(
-    ("index", "size", "problem"),
-    [
-        ({"x": entry()}, 15, DAMAGED),
-        ({"x": entry()}, 17, DAMAGED),
-        ({"x": entry(0, 1 << 60)}, 16, DAMAGED),
-        ({"x": entry(0, 1 << 62, shape=[1 << 30, 1 << 30])}, 16, DAMAGED),
-        ({"x": entry(-16, 0)}, 16, DAMAGED),
-        ({"x": entry(16, 32)}, 32, DAMAGED),
-        ({"x": entry(), "y": entry(8, 24)}, 24, DAMAGED),
-        ({"x": entry(shape=[-2, -2])}, 16, DAMAGED),
-        ({"x": entry(dtype="\x1b[2J")}, 16, DAMAGED),
-        ({"x": 7}, 16, DAMAGED),
-        ([], 16, DAMAGED),
-        ({"x": entry(dtype="F64", shape=[2])}, 16, "x is stored as F64"),
-        ({}, 0, "contains no LoRA"),
-    ],
-)
-def test_the_header_of_a_safetensors_file_is_untrusted(place: Path, index: object, size: int, problem: str) -> None:
-    save_parts(place / "lora" / "adapter_model.safetensors", index, bytes(size))
-    refused(place / "lora", place / "base.gguf", problem)
-
-
-@pytest.mark.parametrize(
-    ("damage", "problem"),
-    [
-        (lambda _: b"", DAMAGED),
-        (lambda data: data[:100], DAMAGED),
-        (lambda data: data[:-1], DAMAGED),
-        (lambda data: b"\xff" * 8 + data[8:], DAMAGED),
-        (lambda _: b"version https://git-lfs.github.com/spec/v1\n", DAMAGED),
-        (lambda _: struct.pack("<Q", 100_000) + b"[" * 100_000, DAMAGED),
-        (lambda data: data[:8] + b"\xff" + data[9:], DAMAGED),
-        (lambda data: data[:-4] + struct.pack("<f", math.nan), "has values that are not finite"),
-    ],
-)
-def test_a_damaged_safetensors_file_is_an_error(place: Path, damage: Callable[[bytes], bytes], problem: str) -> None:
-    path = place / "lora" / "adapter_model.safetensors"
-    path.write_bytes(damage(path.read_bytes()))
-    refused(place / "lora", place / "base.gguf", problem)
-
-
-LAYER = "base_model.model.model.layers"
-
-
-def pair(module: str) -> tuple[str, str]:
-    return f"{LAYER}.{module}.lora_A.weight", f"{LAYER}.{module}.lora_B.weight"
-
-
-QUERY = pair("0.self_attn.q_proj")
-
-
-@pytest.mark.parametrize(
-    ("names", "shape", "problem"),
-    [
-        (QUERY[:1], (4, WIDTH), "does not consist of two matrices"),
-        ((QUERY[0], f"{LAYER}.0.self_attn.q_proj.lora_A.default.weight"), (4, WIDTH),
-         "lora_A.weight, which llama.cpp cannot use"),
-        ((f"{LAYER}.0.self_attn.q_proj.lora_magnitude_vector",), (WIDTH, 1), "lora_magnitude_vector, which"),
-        ((f"{LAYER}.0.input_layernorm.weight",), (WIDTH, 1), "input_layernorm.weight, which"),
-        (("\x1b]0;evil\x07",), (WIDTH, 1), "]0;evil, which"),
-        (pair("0.self_attn.qkv_proj"), (WIDTH, WIDTH), "is not part of the base model"),
-        (pair("2.self_attn.q_proj"), (WIDTH, WIDTH), "is not part of the base model"),
-        (QUERY, (4, WIDTH), "have different ranks"), (QUERY, (WIDTH,), "does not consist of two matrices"),
-        (QUERY, (0, WIDTH), "does not consist of two matrices"),
-    ],
-)  # fmt: skip
-def test_tensors_that_do_not_fit_are_refused(
-    place: Path, names: tuple[str, ...], shape: tuple[int, ...], problem: str
-) -> None:
-    save_tensors(place / "lora" / "adapter_model.safetensors", {name: ("F32", np.zeros(shape)) for name in names})
-    refused(place / "lora", place / "base.gguf", problem)
+@pytest.mark.parametrize("damage", [None, b"", b"{}" * 9])
+def test_a_missing_or_damaged_file_is_an_error(place: Path, name: str, damage: bytes | None) -> None:
+    if damage is None:
+        (place / "lora" / name).unlink()
+    else:
+        (place / "lora" / name).write_bytes(damage)
+    refused(place / "lora", place / "base.gguf", "cannot be read: ")
 
 
 def test_an_adapter_for_another_width_is_refused(place: Path, tiny: Path) -> None:
@@ -439,17 +286,3 @@ def test_a_base_of_another_architecture_or_without_a_layer_count_is_refused(
     path = place / "base.gguf"
     path.write_bytes(path.read_bytes().replace(word, other))
     refused(place / "lora", path, problem)
-
-
-def test_an_adapter_works_on_a_base_model_with_16_bits(models: Path, tmp_path: Path) -> None:
-    base = make(models / "adapted.gguf")
-    save_tensors(
-        (tmp_path / "adapter_model.safetensors"),
-        {
-            f"{LAYER}.1.mlp.down_proj.lora_A.weight": ("F16", np.ones((2, 128))),
-            f"{LAYER}.1.mlp.down_proj.lora_B.weight": ("F16", np.eye(64, 2)),
-        },
-    )
-    (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA", "lora_alpha": 4}')
-    convert(tmp_path, base, tmp_path / "lora.gguf")
-    assert np.abs(logits(base, tmp_path / "lora.gguf") - logits(base)).max() > 0.1

@@ -16,7 +16,7 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama import LlamaOptions, read_model_info
 from conductor_cli.models.llama.gguf import check_whole_model, part_files, read_header_and_tensors
 from tests.models.conftest import NEVER_ENDS
-from tests.models.test_llama import ask, play, reply_texts, run, text
+from tests.models.test_llama import ask, play, reply_texts, run
 from tests.tiny_gguf import Extra, lora, make
 
 NAMES = [f"model-{number:05}-of-00004.gguf" for number in range(1, 5)]
@@ -238,22 +238,6 @@ def test_a_foreign_adapter_is_an_error(tiny: Path, tmp_path: Path, keys: dict[st
     assert problem in error.message
 
 
-def test_a_file_that_is_not_an_adapter_is_an_error(tiny: Path, tmp_path: Path) -> None:
-    (tmp_path / "text.gguf").write_text("Dear sir or madam,\n" * 99)
-    (tmp_path / "empty.gguf").write_bytes(b"")
-    (tmp_path / "peft").mkdir()
-    (tmp_path / "peft" / "adapter_model.safetensors").write_bytes(b"{}")
-    cases = {
-        tiny: "is not a LoRA adapter", tmp_path / "text.gguf": "is not a GGUF file",
-        tmp_path / "empty.gguf": "is empty",
-        tmp_path / "peft": "is not a file", tmp_path / "nothing.gguf": "there is no file",
-    }  # fmt: skip
-    for path, problem in cases.items():
-        error = refused(tiny, adapter=path)
-        assert str(path) in error.message
-        assert problem in error.message
-
-
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(length=st.one_of(st.integers(0, 500), st.integers(0, 4000)))
 def test_a_truncated_adapter_is_an_error(tiny: Path, tmp_path: Path, length: int) -> None:
@@ -261,12 +245,3 @@ def test_a_truncated_adapter_is_an_error(tiny: Path, tmp_path: Path, length: int
     path = tmp_path / "cut.gguf"
     path.write_bytes(whole[: min(length, len(whole) - 1)])
     assert str(path) in refused(tiny, adapter=path).message
-
-
-def test_a_model_loads_after_an_adapter_was_refused(tiny: Path, tmp_path: Path) -> None:
-    path, options = tmp_path / "lora.gguf", with_adapter(tmp_path / "lora.gguf")
-    lora(path, width=32)
-    refused(tiny, adapter=path)
-    lora(path)
-    chunks = play(tiny, ask(), options=options)[0]
-    assert text(chunks) != reply_texts(tiny, ask())[0]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -373,25 +372,6 @@ def test_a_damaged_state_is_made_again(kept: Kept, spy: Spy, place: int, bit: in
     assert kept.path.read_bytes() == kept.whole
 
 
-GARBAGE: dict[str, Callable[[bytes, bytes], bytes]] = {
-    "empty": lambda checksum, body: b"",
-    "checksum-only": lambda checksum, body: checksum,
-    "body-only": lambda checksum, body: body,
-    "other-checksum": lambda checksum, body: bytes(32) + body,
-    "checksum-of-the-body": lambda checksum, body: hashlib.sha256(body).digest() + body,
-    "twice": lambda checksum, body: (checksum + body) * 2,
-    "megabytes": lambda checksum, body: b"{" * 5_000_000,
-}
-
-
-@pytest.mark.parametrize("name", GARBAGE)
-def test_garbage_instead_of_a_state_is_replaced(kept: Kept, spy: Spy, name: str) -> None:
-    kept.path.write_bytes(GARBAGE[name](kept.whole[:32], kept.body))
-    assert kept.again() == (kept.answer, 0)
-    assert kept.path.read_bytes() == kept.whole
-    assert spy.states == []
-
-
 def test_a_link_or_directory_instead_of_a_state_is_handled(kept: Kept, spy: Spy) -> None:
     kept.path.unlink()
     for stand_in in (lambda: kept.path.symlink_to(kept.path), lambda: kept.path.symlink_to("nothing"), pipe(kept)):
@@ -593,27 +573,3 @@ def test_a_prefix_that_was_cancelled_is_not_stored(
         assert len(states(tmp_path)) == 1
     with opened(tiny, tmp_path) as engine:
         assert answered(engine, question) == (plain, end)
-
-
-# A file that goes away
-
-
-def test_a_loaded_model_outlives_its_file(models: Path, tmp_path: Path) -> None:
-    path = make(tmp_path / "going.gguf", extra=NEVER_ENDS)
-    with opened(path) as engine:
-        plain, later = answered(engine, asked())[0], answered(engine, asked("And 7*8?"))[0]
-    with opened(path, tmp_path / "cache") as engine:
-        assert answered(engine, asked())[0] == plain
-        path.unlink()
-        assert answered(engine, asked("And 7*8?"))[0] == later
-        assert answered(engine, asked(cards=OTHERS))[0].text
-        other = tmp_path / "other.gguf"
-        other.write_bytes(b"no model at all")
-        other.replace(path)
-        assert answered(engine, asked())[0] == plain
-        with pytest.raises(ModelError, match=r"going\.gguf is not a GGUF file"):
-            LlamaEngine(path, ROOM, CancelToken())
-        path.unlink()
-        with pytest.raises(ModelError, match=r"there is no file .*going\.gguf") as error:
-            LlamaEngine(path, ROOM, CancelToken())
-    assert (error.value.reason, error.value.hint) == ("file", "check the path")

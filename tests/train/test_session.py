@@ -29,10 +29,7 @@ from trl.generation import vllm_generation
 from conductor_cli.core.chat import Request
 from conductor_cli.core.errors import ConfigError, LimitReached, ModelError
 from conductor_cli.core.plan_formats.published import PREFILL
-from conductor_cli.core.pool import Card, Pool, Worker
-from conductor_cli.core.usage import Price
 from conductor_cli.evals import scorers
-from conductor_cli.evals.cases import Case
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.models.llama.gguf import read_header_and_tensors
 from conductor_cli.run.conductor import Conductor
@@ -51,18 +48,10 @@ from conductor_cli.train.job import TaskCurriculum, TrainingJob, read_metrics
 from conductor_cli.train.recipe import DEFAULT_RECIPE, LoraSettings, Recipe
 from conductor_cli.train.rollouts import SampledPlan
 from tests.train import tiny
+from tests.train.test_runs import CASES as ALL
+from tests.train.test_runs import POOL
 
-CASES = tuple(
-    Case(id=f"c{number}", question=f"What is {number} + 1?", answer=str(number + 1), scorer="number")
-    for number in range(5)
-)  # fmt: skip
-PRICE = Price(input=Decimal(1), output=Decimal(2))
-POOL = Pool(
-    workers=tuple(
-        Worker(name=name, kind="openai", model=name, price=PRICE, card=Card(strengths={"sums": good}, measured=True))
-        for name, good in (("ann", 0.9), ("bob", 0.1), ("cat", 0.5))
-    )
-)
+CASES = ALL[:5]
 RECIPE = replace(
     DEFAULT_RECIPE, steps=3, prompts=2, group=4, batch_size=8, max_plan_tokens=4, warmup=0, rate=1e-2, draws=2,
     checkpoint_every=1, lora=LoraSettings(rank=2),
@@ -220,13 +209,13 @@ def test_a_training_with_the_published_template_samples_after_its_beginning(base
     recipe = replace(RECIPE, profile="published")
     reader = find_base_model(str(base)).tokenizer
     with opened_job(tmp_path, recipe) as opened:
-        rows = grpo._build_dataset(opened, reader)
+        rows = [grpo._row(opened, reader, number) for number in range(4)]
         lists = 'model_id = [0]\nsubtasks = ["Add."]\naccess_list = [[]]'
         exercise = opened.curriculum.exercise(0)
         plan = SampledPlan(exercise=exercise, text=f" One worker can add.\n\n{lists}")
         (found,) = asyncio.run(opened.rollouts.outcomes([plan]))
-    assert all(text.endswith(f"<|im_start|>assistant\n{PREFILL}") for text in rows["prompt"])
-    assert all("Model id 0\nModel id 1\nModel id 2<|im_end|>" in text for text in rows["prompt"])
+    assert all(row["prompt"].endswith(f"<|im_start|>assistant\n{PREFILL}") for row in rows)
+    assert all("Model id 0\nModel id 1\nModel id 2<|im_end|>" in row["prompt"] for row in rows)
     assert (found.reward, found.routes) == (1.0, ("ann",))
 
 

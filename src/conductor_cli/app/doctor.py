@@ -33,21 +33,19 @@ from conductor_cli.app.planner_resolution import (
     read_guided,
     resolve_planner,
 )
-from conductor_cli.app.rehearsal import DEMO_QUESTION
 from conductor_cli.app.worker_selection import discovered_workers, offered_workers, policy_objection
 from conductor_cli.app.workers import run_worker_test
 from conductor_cli.config import Settings
-from conductor_cli.config.schema import PREFIX, SETTINGS
+from conductor_cli.config.schema import PREFIX
 from conductor_cli.config.tables import plain_secrets
 from conductor_cli.core.errors import ConductorError, ConductorUnusable, Failure, KeyMissing, ModelError
-from conductor_cli.core.events import Event, PlanRejected, StepPlanned
+from conductor_cli.core.events import PlanRejected, StepPlanned
 from conductor_cli.core.formatting import format_count, format_duration, format_size
 from conductor_cli.core.plan import SELF, Plan
 from conductor_cli.core.pool import Limits, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.redact import REDACTED
 from conductor_cli.core.serialization import dump
-from conductor_cli.core.trace import Trace
 from conductor_cli.keys.key_store import KeyringError, KeyStore, keyring_timeout, probe_keyring
 from conductor_cli.models import disk
 from conductor_cli.models.catalog import api_key_of, open_model
@@ -124,14 +122,6 @@ def memory(settings: Settings) -> Iterator[CheckResult]:
     best = max((model for model in models if not model.base), key=lambda model: model.memory, default=None)
     hint = "close other programs" if best is None else f"close other programs, or: conductor model pull {best.name}"
     yield CheckResult(name="memory", state="warning", text=found, hint=hint)
-
-
-def memory_shortage(settings: Settings) -> str:
-    """That the local conductor needs more memory than this machine has, in words; else empty."""
-    need, total = _memory_needed(settings), read_memory().total
-    if not 0 < total < need:
-        return ""
-    return f"the model needs {format_size(need)}, and this machine has {format_size(total)}"
 
 
 def _memory_needed(settings: Settings) -> int:
@@ -249,20 +239,6 @@ _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^\s\"'<>]+", re.IGNORECASE)
 
 def make_report(settings: Settings, checks: Sequence[CheckResult]) -> dict[str, Any]:
     """The results of the checks, every setting with its origin, and the workers, as JSON values without secrets."""
-    _learn_secrets(settings)
-    values = {name: {"value": dump(value), "from": settings.origins[name]} for name, value in settings.values.items()}
-    workers = [
-        {**dump(item.worker.public()), "enabled": item.enabled, "from": item.source} for item in settings.workers
-    ]
-    report = {
-        "ok": not any(check.code for check in checks), "checks": [check.to_json() for check in checks],
-        "settings": values, "workers": workers,
-    }  # fmt: skip
-    return {name: _strip(value) for name, value in KNOWN_SECRETS.redact_data(report).items()}
-
-
-def _learn_secrets(settings: Settings) -> None:
-    """Register the keys in variables, headers and URLs."""
     for name, value in settings.environ.items():
         if _SECRET_NAME.search(name):
             KNOWN_SECRETS.add(value.strip())
@@ -274,6 +250,15 @@ def _learn_secrets(settings: Settings) -> None:
         for value in headers.values() if isinstance(headers, Mapping) else ():
             KNOWN_SECRETS.add(str(value).strip(), *str(value).split())
         KNOWN_SECRETS.add(settings.environ.get(str(item.worker.options.get("key_env") or ""), "").strip())
+    values = {name: {"value": dump(value), "from": settings.origins[name]} for name, value in settings.values.items()}
+    workers = [
+        {**dump(item.worker.public()), "enabled": item.enabled, "from": item.source} for item in settings.workers
+    ]
+    report = {
+        "ok": not any(check.code for check in checks), "checks": [check.to_json() for check in checks],
+        "settings": values, "workers": workers,
+    }  # fmt: skip
+    return {name: _strip(value) for name, value in KNOWN_SECRETS.redact_data(report).items()}
 
 
 def _strip(value: Any) -> Any:  # noqa: ANN401 - any JSON value
@@ -300,20 +285,15 @@ TIMEOUT: Final = 20.0
 """Seconds that a check of this machine may take, on top of what its keyring may: a network disk can hang."""
 
 CHECKS: Final[tuple[MachineCheck, ...]] = (
-    versions, llama_build, memory, keyring, tool_headers, directories, spending,
+    versions, llama_build, memory, keyring, tool_headers, directories, spending, model_store, planner,
 )  # fmt: skip
 
-MODEL_CHECKS: Final[tuple[MachineCheck, ...]] = (model_store, planner)
-"""Checks of the user's own models, which the demo models do not need."""
 
+def check_machine(settings: Settings, checks: Sequence[MachineCheck] = CHECKS) -> Iterator[CheckResult]:
+    """Everything that can be checked without calling a model, as it becomes known, in this order.
 
-def check_machine(settings: Settings, *, demo_only: bool = False) -> Iterator[CheckResult]:
-    """Everything that can be checked without calling a model, as it becomes known."""
-    return run_checks(CHECKS if demo_only else (*CHECKS, *MODEL_CHECKS), settings)
-
-
-def run_checks(checks: Sequence[MachineCheck], settings: Settings) -> Iterator[CheckResult]:
-    """The results of all `checks`, in their order. Each has a thread, which is abandoned if it does not end in time."""
+    Each check has a thread, which is abandoned if it does not end in time.
+    """
     queues = [_start(check, settings) for check in checks]
     try:
         timeout = TIMEOUT + keyring_timeout(settings.environ)
@@ -360,8 +340,6 @@ QUESTION: Final = "Which is the capital of France, and how many letters has its 
 
 PLANNING_TIMEOUT: Final = 300.0
 """Seconds for loading the conductor and planning: without a GPU a large one reads its prompt for over a minute."""
-
-DEMO_TIMEOUT: Final = 60.0
 
 
 def workers_to_check(settings: Settings, *, offline: bool) -> list[Worker]:
@@ -424,13 +402,23 @@ async def _check_worker(worker: Worker, settings: Settings, stored: KeyStore, *,
 
 async def check_planning(settings: Settings) -> CheckResult:
     """Whether the conductor plans a fixed question. The plan is not run."""
-    if shortage := memory_shortage(settings):
+    need, total = _memory_needed(settings), read_memory().total
+    if 0 < total < need:
+        shortage = f"the model needs {format_size(need)}, and this machine has {format_size(total)}"
         hint = "use a smaller model: conductor model list, then conductor model pull NAME --use"
         return CheckResult(name="planning", state="warning", text=f"not tried: {shortage}", hint=hint)
     try:
         # The limits of a run are not what is checked here; the limits of a day hold all the same.
         async with asyncio.timeout(PLANNING_TIMEOUT):
-            trace, events, seconds = await _run_once(settings, QUESTION)
+            opened = await open_conductor(settings, asking=False)
+            try:
+                started = time.monotonic()
+                run = start_run(replace(opened.conductor, limits=Limits()), Question(text=QUESTION), plan_only=True)
+                async with aclosing(aiter(run)) as updates:
+                    events = [event async for event, _ in updates]
+            finally:
+                await opened.close()
+            trace, seconds = run.trace, time.monotonic() - started
     except ConductorError as error:
         return _planning_failed(error.failure)
     except TimeoutError:
@@ -454,41 +442,3 @@ def _planning_failed(failure: Failure) -> CheckResult:
         failure = replace(failure, kind="conductor")
     hint = failure.hint or "choose another model: conductor model use NAME | FILE.gguf | URL | provider/model"
     return CheckResult.failed("planning", replace(failure, hint=hint))
-
-
-async def _run_once(settings: Settings, question: str) -> tuple[Trace, list[Event], float]:
-    """Plan a question without limits or, with the demo models, answer it: the trace, the events, and the seconds."""
-    demo = settings.rehearsal
-    opened = await open_conductor(settings, asking=demo)
-    try:
-        started = time.monotonic()
-        conductor = opened.conductor if demo else replace(opened.conductor, limits=Limits())
-        run = start_run(conductor, Question(text=question), plan_only=not demo)
-        async with aclosing(aiter(run)) as updates:
-            events = [event async for event, _ in updates]
-        return run.trace, events, time.monotonic() - started
-    finally:
-        await opened.close()
-
-
-async def check_demo(settings: Settings) -> CheckResult:
-    """Whether the demo models plan and answer a question, which takes no key, no network and no download."""
-    # Limits and mode as the demo models know them, and no rules, since nothing leaves this machine.
-    fixed = {item.name: item.default for item in SETTINGS if item.name.startswith(("limits.", "conductor.", "policy."))}
-    settings = replace(settings, values={**settings.values, **fixed}, rehearsal=True)
-    name = "rehearsal"
-    try:
-        async with asyncio.timeout(DEMO_TIMEOUT):
-            trace, _, seconds = await _run_once(settings, DEMO_QUESTION)
-    except ConductorError as error:
-        return CheckResult.failed(name, error)
-    except TimeoutError:
-        hint = "see: conductor doctor --offline"
-        message = f"no answer within {format_duration(DEMO_TIMEOUT)}"
-        return CheckResult.failed(name, Failure(kind="conductor", message=message, hint=hint))
-    if trace.error is not None:
-        return CheckResult.failed(name, trace.error)
-    steps = format_count(len(trace.steps), "step")
-    # On another CPU these small models may write another word, which is no fault: the answer is only shown.
-    found = f"the demo models planned {steps} and answered {trace.answer.strip()!r:.60}"
-    return CheckResult(name=name, text=found, seconds=seconds)

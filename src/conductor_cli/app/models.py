@@ -2,30 +2,19 @@
 
 The functions return what a command prints. `models/weights/` knows files only; here the settings come in: which model
 plans, and where its prompt states are kept.
-
-Reading the fixed part of a local conductor's prompt ahead of the first question, and keeping its state on disk.
 """
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from conductor_cli.app.conductor_factory import open_conductor
-from conductor_cli.app.planner_resolution import (
-    open_model_store,
-    planner_manifest,
-    resolve_planner,
-)
+from conductor_cli.app.planner_resolution import open_model_store, planner_manifest
 from conductor_cli.config import Settings
 from conductor_cli.config.files import set_value
-from conductor_cli.core.errors import ConductorError, ConductorUnusable, ConfigError, ModelError, UsageError
-from conductor_cli.core.usage import Usage
-from conductor_cli.models.llama import read_model_info
-from conductor_cli.models.router import SUFFIX
+from conductor_cli.core.errors import ConductorUnusable, ConfigError, UsageError
 from conductor_cli.models.weights.download import (
     Removal,
     find_stopped_pulls,
@@ -42,24 +31,23 @@ from conductor_cli.models.weights.registry import (
     load_registry,
     manifest_memory,
 )
-from conductor_cli.models.weights.verify import CheckedFile, Report, find_problems, verify_model, verify_unknown_file
+from conductor_cli.models.weights.verify import CheckedFile, Report, find_problems, verify_model
 
 USUAL_RATE: Final = 10_000_000
 """Bytes a second that an estimate of a download's time assumes."""
-
-ModelState = Literal["installed", "not installed", "partial", "damaged", "elsewhere"]
-"""A model `elsewhere` plans, and is not in the model store: a file, a server, or a provider's model."""
-
 
 # Listing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRow:
-    """A model in the list. Sizes are in bytes, 0 where unknown; `partial` are those that a stopped pull has left."""
+    """A model in the list. Sizes are in bytes, 0 where unknown; `partial` are those that a stopped pull has left.
+
+    A model `elsewhere` plans, and is not in the model store: a file, a server, or a provider's model.
+    """
 
     name: str
-    state: ModelState
+    state: Literal["installed", "not installed", "partial", "damaged", "elsewhere"]
     size: int = 0
     memory: int = 0
     partial: int = 0
@@ -110,15 +98,6 @@ def list_models(settings: Settings) -> list[ModelRow]:
     if (chosen := settings["conductor.model"]) and not planning:
         rows.append(ModelRow(name=chosen, state="elsewhere", source=settings.origins["conductor.model"], in_use=True))
     return rows
-
-
-def find_stored(name: str, settings: Settings) -> Manifest:
-    """The stored model of this name. Raises `ConductorUnusable` with what to do where there is none."""
-    manifest = open_model_store(settings).find(name)
-    if manifest is not None:
-        return manifest
-    find_registry_model(name, settings.environ)
-    raise ConductorUnusable(f"{name} is not installed", hint=f"conductor model pull {name}")
 
 
 # Pulling
@@ -178,21 +157,16 @@ def should_become_planner(name: str, settings: Settings, *, use: bool | None) ->
 
 
 def verify_files(name: str | None, settings: Settings, report: Report) -> list[CheckedFile]:
-    """Verify a stored model or a file; without a name all stored ones, and the file that plans."""
+    """Verify a stored model; without a name all of them."""
     store, environ = open_model_store(settings), settings.environ
     if name is not None:
-        path = Path(name).expanduser().absolute()
-        if store.find(name) is not None or not path.exists():
-            return verify_model(find_stored(name, settings), environ, report)
-        return [verify_unknown_file(path, report)]
-
+        if (manifest := store.find(name)) is None:
+            find_registry_model(name, environ)  # where that is no model at all
+            raise ConductorUnusable(f"{name} is not installed", hint=f"conductor model pull {name}")
+        return verify_model(manifest, environ, report)
     checked = [problem for problem in find_problems(store, environ) if problem.name in store.damaged()]
     for manifest in store.manifests():
         checked += verify_model(manifest, environ, report)
-    if settings["conductor.model"] and not stored_planner(settings):
-        planner = resolve_planner(settings)
-        is_model = planner.kind == "llama" and not planner.model.endswith(SUFFIX)
-        checked += [verify_unknown_file(Path(planner.model), report)] if is_model else []
     if not checked:
         raise ConductorUnusable("no model is installed", hint="conductor model pull")
     return checked
@@ -228,36 +202,3 @@ def _find_pulled(name: str, settings: Settings) -> RegistryModel | None:
         stopped = find_stopped_pulls(load_registry(settings.environ))
         return next((model for model in stopped if model.reference == name), None)
     return None
-
-
-LARGE: Final = 256 << 20
-"""Bytes of a model file below which it reads its prompt about as fast as a question can be typed."""
-
-
-def warm_prefix(settings: Settings) -> Usage | None:
-    """Have the chosen conductor read everything that comes before a question, for the workers of now.
-
-    Returns what was read, or None for a conductor so small that no state is kept. Raises `ConductorUnusable`.
-    """
-    planner = resolve_planner(settings)
-    if planner.kind != "llama":
-        raise ConductorUnusable("only a local planner keeps its prompt", hint="conductor model use NAME | FILE")
-
-    async def warm() -> Usage:
-        opened = await open_conductor(settings, asking=False, learning=True)
-        try:
-            return await opened.conductor.prepare()
-        except ModelError as error:
-            raise ConductorUnusable(error.message, hint=error.hint) from None
-        finally:
-            await opened.close()
-
-    return asyncio.run(warm()) if "cache" in planner.options else None
-
-
-def is_worth_warming(settings: Settings) -> bool:
-    """Whether the chosen conductor is a local model so large that its prompt should be read ahead."""
-    with suppress(ConductorError):  # the command that needs the model reports it
-        planner = resolve_planner(settings)
-        return planner.kind == "llama" and read_model_info(Path(planner.model)).size >= LARGE
-    return False

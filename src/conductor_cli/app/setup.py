@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -209,15 +209,11 @@ def new_workers(findings: Findings, settings: Settings) -> list[Worker]:
     new = []
     for worker in with_prices([item for item in findings.workers if not policy_objection(settings, item)])[0]:
         if (worker.kind, worker.model) not in known:
-            new.append(replace(worker, name=free_name(worker.name, names)))
+            # A name has at most 40 characters.
+            candidates = (worker.name, *(f"{worker.name[:36]}-{number}" for number in range(2, 99)))
+            new.append(replace(worker, name=next(name for name in candidates if name not in names)))
             names.add(new[-1].name)
     return new
-
-
-def free_name(name: str, taken: Collection[str]) -> str:
-    """The name for a worker, with a number where it is taken; it has at most 40 characters."""
-    candidates = (name, *(f"{name[:36]}-{number}" for number in range(2, 99)))
-    return next(each for each in candidates if each not in taken)
 
 
 def _known_price(worker: Worker) -> Price | None:

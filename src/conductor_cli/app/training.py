@@ -123,7 +123,7 @@ class Training:
         checks = {
             "libraries": self._check_imports, "base model": self._check_base_model, "workers": self._check_workers,
             "cases": self._check_cases, "prompts": self._check_prompts, "directory": self._check_directory,
-            "memory": self._check_memory, "export": self._check_export, "cost": self._check_cost,
+            "memory": self._check_memory, "export": self._check_export, "cost": self.check_cost,
         }  # fmt: skip
         found: list[CheckResult] = []
         for name, check in checks.items():
@@ -275,7 +275,8 @@ class Training:
             )
         return f"an adapter, in {self.request.directory}"
 
-    def _check_cost(self) -> str:
+    def check_cost(self) -> str:
+        """What the steps that remain will probably cost."""
         limit = self.request.max_cost
         unpriced = [worker.name for worker in self._pool if worker.price is None]
         if unpriced and limit is not None:
@@ -283,7 +284,10 @@ class Training:
                 f"--max-cost needs prices, and no price is known for {', '.join(unpriced)}",
                 hint="set them (conductor workers add … --set price=IN,OUT), or choose other workers: --workers",
             )
-        most = estimate_training(self._curriculum, self._pool, begin=self._done(), validations=self._validations())
+        # Held-out cases run before the first step, at each checkpoint and at the end.
+        times = math.ceil(self.steps_left / self.request.recipe.checkpoint_every) + (not self._done())
+        held_out = times * len(self._curriculum.validation) if self.steps_left else 0
+        most = estimate_training(self._curriculum, self._pool, begin=self._done(), validations=held_out)
         again = min(USUAL_TRIES, self.request.recipe.tries)
         money, seconds = self._expected_call()
         expected = money * USUAL_CALLS * most.runs * again
@@ -327,15 +331,6 @@ class Training:
     @property
     def steps_left(self) -> int:
         return self.request.recipe.steps - self._done()
-
-    def _validations(self) -> int:
-        """Return the runs of held-out cases that remain: before the first step, at each checkpoint and at the end."""
-        times = math.ceil(self.steps_left / self.request.recipe.checkpoint_every) + (not self._done())
-        return times * len(self._curriculum.validation) if self.steps_left else 0
-
-    def cost_line(self) -> str:
-        """What the steps that remain will probably cost, for whoever has to agree to it."""
-        return f"cost: {self._check_cost()}"
 
     def _done(self) -> int:
         return step_of(last_checkpoint(self.request.directory))

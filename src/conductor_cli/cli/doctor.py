@@ -9,7 +9,6 @@ import typer
 
 from conductor_cli.app.check_results import CheckResult
 from conductor_cli.app.doctor import (
-    check_demo,
     check_machine,
     check_planning,
     check_workers,
@@ -20,7 +19,6 @@ from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_check, print_json, print_notice, print_text
 from conductor_cli.cli.progress import show_running
 from conductor_cli.core.formatting import format_count, format_list
-from conductor_cli.core.pool import Worker
 
 
 def doctor_command(
@@ -28,15 +26,11 @@ def doctor_command(
     offline: Annotated[
         bool, typer.Option("--offline", help="Check this machine only: call no model and no server.")
     ] = False,
-    rehearsal: Annotated[
-        bool, typer.Option("--rehearsal", help="Check with the demo models, which need no key and no network.")
-    ] = False,
     json: opt.Json = False,
 ) -> None:
     """Check the installation, the model and every worker. Each is called once, which costs next to nothing."""
     settings = opt.stored_settings(context)
     checks: list[CheckResult] = []
-    workers: list[Worker] = []
     with show_running(quiet=context.obj.quiet) as running:
 
         def report(check: CheckResult) -> None:
@@ -46,30 +40,24 @@ def doctor_command(
                     print_check(check)
 
         running.start("this machine")
-        for check in check_machine(settings, demo_only=rehearsal):
+        for check in check_machine(settings):
             report(check)
         with running.finished("this machine"):
             plans = all(check.code == 0 for check in checks if check.name == "planner")
-        if rehearsal:
-            running.start("rehearsal")
-            report(asyncio.run(check_demo(settings)))
-        else:
-            workers = workers_to_check(settings, offline=offline)
-            if not (json or offline or context.obj.quiet):
-                called = ["the planner"] if plans else []
-                called += [format_count(len(workers), "worker")] if workers else []
-                if called:
-                    told = f"calling {format_list(called)} once, which costs next to nothing"
-                    print_notice(f"{told}; --offline calls none …")
-            if plans and not offline:
-                running.start("planning")
-                report(asyncio.run(check_planning(settings)))
-            try:
-                asyncio.run(check_workers(settings, workers, running.start, report, offline=offline))
-            except ExceptionGroup as group:
-                if group.subgroup(typer.Exit):  # the reader of standard output is gone
-                    raise typer.Exit from None
-                raise
+        workers = workers_to_check(settings, offline=offline)
+        called = [*(["the planner"] if plans else []), *([format_count(len(workers), "worker")] if workers else [])]
+        if called and not (json or offline or context.obj.quiet):
+            told = f"calling {format_list(called)} once, which costs next to nothing"
+            print_notice(f"{told}; --offline calls none …")
+        if plans and not offline:
+            running.start("planning")
+            report(asyncio.run(check_planning(settings)))
+        try:
+            asyncio.run(check_workers(settings, workers, running.start, report, offline=offline))
+        except ExceptionGroup as group:
+            if group.subgroup(typer.Exit):  # the reader of standard output is gone
+                raise typer.Exit from None
+            raise
     # Workers answer in any order; JSON, the summary and the exit code have one order.
     names = [f"worker {worker.name}" for worker in workers]
     checks.sort(key=lambda check: names.index(check.name) if check.name in names else -1)

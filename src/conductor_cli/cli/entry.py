@@ -60,7 +60,7 @@ _DROPPED: Final[Mapping[str, str]] = {
     "config path": "conductor config show",
     "pools": 'a table of config.toml, [pools.NAME] with workers = ["A", "B"]; conductor config show names the file',
     "model path": "conductor model list --json",
-    "model prepare": "nothing: model pull and the first question do it",
+    "model prepare": "nothing: the first question does it",
     "template edit": "an editor: conductor template save prints the file",
     "trace prune": "conductor trace rm --older-than 30d --keep 100",
     "trace diff": "diff <(conductor trace show A) <(conductor trace show B)",
@@ -92,6 +92,7 @@ _OPTIONS: Final[Mapping[str, tuple[str, str]]] = {
     "--sandbox": ("--judge", "it was dropped with livecodebench; Inspect runs code: docs/harnesses.md"),
     "--csv": ("--by", "it was dropped; --json prints the same rows, and jq -r makes a table of them"),
     "--gpu-layers": ("--seed", "it is a setting: conductor config set conductor.gpu_layers auto|all|N"),
+    "--copy": ("--base", "it was dropped; copy the file to the disk of the data directory, and import that"),
     "--count": ("--since", "it was dropped; use instead: -n N"),
     "--state": ("--since", "it was dropped; --json has the state of each run"),
     "--cards": ("--json", "it was dropped; conductor workers show NAME has its card and its ratings"),
@@ -102,7 +103,9 @@ _OPTIONS: Final[Mapping[str, tuple[str, str]]] = {
     "--no-tools": ("--tools", "it was dropped; use instead: --tools none"),
     "--cost-weight": ("--max-cost", "it was dropped; use instead: --max-cost USD"),
     "--again": ("--parallel", "it was dropped; to measure again: another --seed"),
-    "--rehearsal": ("--seed", "the demo models are measured by: conductor eval rehearsal"),
+    "--rehearsal": (
+        "", "the demo models answer by: conductor ask --rehearsal, and are measured by: conductor eval rehearsal",
+    ),
     "--out": ("--seed", "it was dropped; the cards: cards.json in the data directory"),
     **{
         option: ("--set", f"it was dropped; use instead: --set {key}={value}")

@@ -14,7 +14,6 @@ import typer
 from conductor_cli.app.models import (
     describe_model,
     find_installed,
-    is_worth_warming,
     list_models,
     model_to_pull,
     plan_model_removal,
@@ -22,12 +21,10 @@ from conductor_cli.app.models import (
     should_become_planner,
     stored_planner,
     verify_files,
-    warm_prefix,
 )
 from conductor_cli.app.planner_resolution import (
     describe_planning_model,
     open_model_store,
-    planner_manifest,
     read_guided,
     resolve_planner,
 )
@@ -37,10 +34,9 @@ from conductor_cli.cli.terminal_input import can_ask, confirm, handle_signal
 from conductor_cli.config import Settings, load_settings
 from conductor_cli.config.files import set_value
 from conductor_cli.core.errors import ConductorUnusable, UsageError
-from conductor_cli.core.formatting import UNKNOWN, format_count, format_duration, format_size
+from conductor_cli.core.formatting import UNKNOWN, format_count, format_size
 from conductor_cli.core.terminal_text import Column
-from conductor_cli.core.usage import Usage
-from conductor_cli.models.weights.import_file import ImportRequest, import_model
+from conductor_cli.models.weights.import_file import import_model
 from conductor_cli.models.weights.model_store import Manifest
 from conductor_cli.models.weights.registry import RegistryModel
 from conductor_cli.models.weights.verify import verify_model
@@ -67,39 +63,6 @@ def show_file_progress(settings: Settings, *, quiet: bool) -> Iterator[Report]:
     # SIGTERM ends the block as an error does, so that the cursor is shown again and locks are released.
     with handle_signal(signal.SIGTERM, terminate), show_progress(settings, quiet=quiet) as display:
         yield display.update
-
-
-def download_model(model: RegistryModel, settings: Settings, *, quiet: bool) -> Manifest:
-    """Pull a model and show the progress. Raises `ConductorUnusable`, also where the disk has no room for it."""
-    from conductor_cli.models.weights.download import pull_model
-
-    try:
-        with show_file_progress(settings, quiet=quiet) as report:
-            return pull_model(model, open_model_store(settings), report)
-    except KeyboardInterrupt:
-        if not quiet:
-            print_notice(f"stopped; to continue: conductor model pull {model.reference}")
-        raise
-
-
-def confirm_pull(model: RegistryModel, *, yes: bool) -> bool:
-    """Whether to download a model: a person is asked where it needs more memory than is free.
-
-    Raises `ConductorUnusable` where the disk has no room for it.
-    """
-    from conductor_cli.models.disk import check_room
-    from conductor_cli.models.hardware import read_memory
-    from conductor_cli.models.weights.download import missing_bytes
-    from conductor_cli.models.weights.huggingface import cache_directory
-
-    check_room(cache_directory(), missing_bytes(model), "HF_HOME")
-    memory = read_memory()
-    if yes or not can_ask() or not model.memory > memory.available > 0:
-        return True
-    free = (
-        f"{model.name} needs about {format_size(model.memory)} of memory, and {format_size(memory.available)} are free"
-    )
-    return confirm(f"{free}. Download it anyway?", default=False)
 
 
 def describe_pull(model: RegistryModel) -> list[str]:
@@ -201,6 +164,11 @@ def pull_command(
     json: opt.Json = False,
 ) -> None:
     """Download a model and verify it. An interrupted download continues."""
+    from conductor_cli.models.disk import check_room
+    from conductor_cli.models.hardware import read_memory
+    from conductor_cli.models.weights.download import missing_bytes, pull_model
+    from conductor_cli.models.weights.huggingface import cache_directory
+
     settings, quiet = opt.stored_settings(context), context.obj.quiet
     notify: Say = (lambda _: None) if quiet else print_notice
     say = notify if json else print_line
@@ -218,52 +186,47 @@ def pull_command(
     else:
         for line in describe_pull(model):
             notify(line)
-        if not confirm_pull(model, yes=yes):
-            print_notice("nothing was downloaded")
-            raise typer.Exit
-        manifest = download_model(model, settings, quiet=quiet)
+        check_room(cache_directory(), missing_bytes(model), "HF_HOME")
+        needed, free = model.memory, read_memory().available
+        if not yes and can_ask() and needed > free > 0:
+            few = f"{model.name} needs about {format_size(needed)} of memory, and {format_size(free)} are free"
+            if not confirm(f"{few}. Download it anyway?", default=False):
+                print_notice("nothing was downloaded")
+                raise typer.Exit
+        try:
+            with show_file_progress(settings, quiet=quiet) as report:
+                manifest = pull_model(model, open_model_store(settings), report)
+        except KeyboardInterrupt:
+            if not quiet:
+                print_notice(f"stopped; to continue: conductor model pull {model.reference}")
+            raise
         for line in describe_model_files(manifest, named=not model.listed):
             say(line)
         _use_if_wanted(manifest.name, context, settings, use=use, say=say)
-        after = opt.stored_settings(context)
-        if planner_manifest(after) == manifest and is_worth_warming(after):
-            notify("reading the fixed part of the prompt, so that the first question need not wait for it …")
-            notify(_describe_warmup(warm_prefix(after)))
     if json:
         print_json(describe_model(manifest, opt.stored_settings(context)))
-
-
-def _describe_warmup(warmed: Usage | None) -> str:
-    if warmed is None:
-        return "nothing to do: this model is so small that reading its prompt is faster than storing it"
-    read = warmed.tokens_in - warmed.tokens_cached
-    if read < warmed.tokens_cached:
-        return f"the fixed part of the prompt was already stored: {format_count(warmed.tokens_in, 'token')}"
-    return f"the fixed part of the prompt was read: {format_count(read, 'token')} in {format_duration(warmed.seconds)}"
 
 
 @app.command("import")
 def import_command(
     context: typer.Context,
-    path: Annotated[
-        Path, typer.Argument(metavar="PATH", help="A GGUF file, or a LoRA in PEFT format: its directory or file.")
-    ],
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="A GGUF file: a model or a LoRA adapter.")],
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="What to call it.")] = "",
     base: Annotated[str, typer.Option("--base", metavar="NAME|FILE", help="The model a LoRA was trained for.")] = "",
-    copy: Annotated[bool, typer.Option("--copy", help="Copy the file instead of linking it.")] = False,
     use: Use = None,
 ) -> None:
     """Add a model file from this machine. It is checked, and linked rather than copied."""
     settings = opt.stored_settings(context)
-    request = ImportRequest(path=path.expanduser(), name=name, base=base, copy=copy)
     with show_file_progress(settings, quiet=context.obj.quiet) as report:
-        result = import_model(request, open_model_store(settings), settings.environ, report)
+        result = import_model(
+            path.expanduser(), open_model_store(settings), settings.environ, report, name=name, base=base
+        )
     name = result.manifest.name
     print_line(f"{name} is already installed:" if result.existed else f"installed {name}:")
     for line in describe_model_files(result.manifest):
         print_line(line)
     if not result.stored:
-        print_notice("the file is on another disk and is used from there: keep it, or import it with --copy")
+        print_notice("the file is on another disk and is used from there: keep it")
     _use_if_wanted(name, context, settings, use=use)
 
 
@@ -318,7 +281,7 @@ def use_command(
 @app.command("verify")
 def verify_models_command(
     context: typer.Context,
-    name: Annotated[str | None, typer.Argument(metavar="NAME|FILE", help="Model to verify (default: all).")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Model to verify (default: all).")] = None,
     json: opt.Json = False,
 ) -> None:
     """Verify the files of a model. The exit code is 5 if one is damaged."""

@@ -14,7 +14,6 @@ from conductor_cli.app.rehearsal import DEMO_QUESTION
 from conductor_cli.app.setup import (
     NO_MODEL,
     SetupStep,
-    free_name,
     look_around,
     look_at_keys,
     new_workers,
@@ -24,22 +23,17 @@ from conductor_cli.app.setup import (
     propose_steps,
     propose_workers,
 )
-from conductor_cli.app.workers import list_offered_models
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.entry import run_command_line
-from conductor_cli.cli.output import print_error, print_json, print_line, print_notice, print_text
+from conductor_cli.cli.output import print_json, print_line, print_notice, print_text
 from conductor_cli.cli.terminal_input import ask_line, can_ask, confirm
 from conductor_cli.config import Settings, load_settings
-from conductor_cli.core.errors import ConductorError, ModelError, UsageError
+from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import format_count
-from conductor_cli.models.discovery import key_state_of, worker_name
 from conductor_cli.state.home import open_state
 
 INTERRUPTED: Final = 130
 """The exit code of a command that Ctrl-C ended, which ends the interview too."""
-
-MAX_OFFERED: Final = 8
-"""Models of a server that are named; `workers models` lists all."""
 
 NOTHING_FITS: Final = "none fits the memory and the free disk"
 NO_LLAMA: Final = "none on this machine without llama.cpp"
@@ -120,8 +114,6 @@ class Interview:
                     self._run(["keys", "test", name])
                     # A new key may bring a worker, which the next step then proposes.
                     self.findings = look_at_keys(self.findings, self.settings)
-            while url := ask_line("Address of another model server (its base URL; Enter to skip):"):
-                self._add_server(url, storage)
         added = self._go_through(
             "Workers, the models that answer", propose_workers(self.findings, self.settings),
             "none found, so the planner answers too; a key adds one: conductor keys set PROVIDER",
@@ -131,7 +123,8 @@ class Interview:
         self._go_through("Limits", propose_limits(new, self.settings), "none: nothing costs anything")
         self._go_through(
             "Planner, the model that plans", propose_model(self.findings, self.settings, self._wanted_model),
-            self._why_no_planner(),
+            "none, as --model none says" if self._wanted_model == NO_MODEL else
+            f"{NOTHING_FITS if self.findings.llama else NO_LLAMA}; choose one: {CHOOSE}",
         )  # fmt: skip
         # Only who has never asked anything is offered a question to the demo models.
         if self.asks and not open_state(self.settings.paths).traces.runs():
@@ -140,35 +133,6 @@ class Interview:
             if confirm("Run it?", default=True):
                 self._run(["ask", "--rehearsal", DEMO_QUESTION])
         self._offer_calibration()
-
-    def _why_no_planner(self) -> str:
-        if self._wanted_model == NO_MODEL:
-            return "none, as --model none says"
-        return f"{NOTHING_FITS if self.findings.llama else NO_LLAMA}; choose one: {CHOOSE}"
-
-    def _add_server(self, url: str, storage: Sequence[str]) -> None:
-        """Add a worker at the address of a server with OpenAI's API, and store a key for it where it wants one."""
-        try:
-            found = list_offered_models(self.settings, url)
-        except ConductorError as error:
-            print_error(error)
-            if not isinstance(error, ModelError) or key_state_of(error) not in ("wrong", "failed"):
-                return
-            if not confirm("Does it need a key?", default=True):
-                return
-            if self._run(["keys", "set", "openai-compatible", "--base-url", url, *storage]) == 0:
-                self._add_server(url, storage)
-            return
-        names = [model.name for model in found]
-        if not names:
-            print_notice(f"{url} lists no chat model")
-            return
-        print_text(f"  it offers {', '.join(names[:MAX_OFFERED])}" + (" and more" if len(names) > MAX_OFFERED else ""))
-        model = ask_line(f"Model (Enter for {names[0]}):")
-        if model is not None:
-            model = model or names[0]
-            name = free_name(worker_name(model), {item.worker.name for item in self.settings.workers})
-            self._run(["workers", "add", name, "--kind", "openai-compatible", "--base-url", url, "--model", model])
 
     def _offer_calibration(self) -> None:
         """Name the workers without a measured card, and measure them where somebody agrees; `--yes` is no such consent.

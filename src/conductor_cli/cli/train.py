@@ -9,7 +9,6 @@ from typing import Annotated, Any, Final, Literal
 
 import typer
 
-from conductor_cli.app.check_results import CheckResult
 from conductor_cli.app.training import Training, TrainingRequest
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_check, print_json, print_line, print_notice
@@ -116,7 +115,11 @@ def train_command(
     with Training(request, settings) as training:
         checks = training.check()
         if dry_run:
-            _print_checks(checks, json=json)
+            if json:
+                ok = not any(check.code for check in checks)
+                print_json({"ok": ok, "checks": [check.to_json() for check in checks]})
+            for check in () if json else checks:
+                print_check(check)
             raise typer.Exit(next((check.code for check in checks if check.code), 0))
         if training.error is not None:
             raise training.error
@@ -126,9 +129,13 @@ def train_command(
 
 def _train(training: Training, *, yes: bool, quiet: bool) -> None:
     """Train, once the user agrees. Exits with another code than 0 if not all steps are done."""
-    if not _confirm(training, yes=yes, quiet=quiet):
-        print_notice("nothing was trained")
-        return
+    if is_first() and training.steps_left:
+        line = f"cost: {training.check_cost()}"
+        if not training.is_free and not confirm_cost([line], "the training", yes=yes, quiet=quiet):
+            print_notice("nothing was trained")
+            return
+        if training.is_free and not quiet:
+            print_notice(line)
     try:
         complete = training.run(print_line)
     except KeyboardInterrupt:
@@ -153,26 +160,6 @@ def _tuned(texts: Sequence[str] | None) -> dict[str, Any]:
             expected = "true or false" if isinstance(least, bool) else f"a number, at least {least}"
             raise UsageError(f"{name} ({about}) takes {expected}, not {value!s:.40}")
     return changes
-
-
-def _confirm(training: Training, *, yes: bool, quiet: bool) -> bool:
-    """Whether the user agrees to what the training may cost."""
-    if not is_first() or not training.steps_left:
-        return True
-    line = training.cost_line()
-    if not training.is_free:
-        return confirm_cost([line], "the training", yes=yes, quiet=quiet)
-    if not quiet:
-        print_notice(line)
-    return True
-
-
-def _print_checks(checks: Sequence[CheckResult], *, json: bool) -> None:
-    if json:
-        print_json({"ok": not any(check.code for check in checks), "checks": [check.to_json() for check in checks]})
-        return
-    for check in checks:
-        print_check(check)
 
 
 def _finish(training: Training) -> None:

@@ -53,7 +53,20 @@ class BaseModel:
 
 def measure_base_model(name: str, lora: LoraSettings | None = None) -> BaseModel:
     """The base model in a directory, or with an id in the Hugging Face cache, by its files. Raises `ConfigError`."""
-    directory = _find_directory(name)
+    path, config_file = Path(name).expanduser(), None
+    if path.suffix == ".gguf" or path.is_file():
+        raise ConfigError(
+            f"{name} is a file; training needs a model directory in Hugging Face format", hint="use --base DIR"
+        )
+    if not path.is_dir():
+        with suppress(OSError, ValueError):  # not a valid model id
+            config_file = cached_path(name, "main", "config.json")
+        if config_file is None:
+            raise ConfigError(
+                f"the base model {name} is neither a directory nor in the Hugging Face cache",
+                hint=f"hf download {name}, or use a directory: --base DIR",
+            )
+    directory = config_file.parent if config_file else path.absolute()
     with _explain_errors(name):
         config = json.loads((directory / "config.json").read_text())
         index, files = directory / "model.safetensors.index.json", {"model.safetensors"}
@@ -213,23 +226,6 @@ def longest_prompt(base: BaseModel, prompts: list[list[dict[str, str]]]) -> int:
             hint="use a model whose template accepts a system message",
         ) from error
     return max(map(len, base.tokenizer(texts)["input_ids"]))
-
-
-def _find_directory(name: str) -> Path:
-    path = Path(name).expanduser()
-    if path.suffix == ".gguf" or path.is_file():
-        raise ConfigError(
-            f"{name} is a file; training needs a model directory in Hugging Face format", hint="use --base DIR"
-        )
-    if path.is_dir():
-        return path.absolute()
-    with suppress(OSError, ValueError):  # not a valid model id
-        if config := cached_path(name, "main", "config.json"):
-            return config.parent
-    raise ConfigError(
-        f"the base model {name} is neither a directory nor in the Hugging Face cache",
-        hint=f"hf download {name}, or use a directory: --base DIR",
-    )
 
 
 @contextmanager

@@ -125,25 +125,17 @@ def summarize_curve(lines: Sequence[Line]) -> list[str]:
         return []
     first, last = steps[: max(1, len(steps) // 10)], steps[-max(1, len(steps) // 10) :]
     found = [f"reward: {_mean(first):.3f} at the beginning, {_mean(last):.3f} at the end"]
-    found += _validation(lines)
+    before = next((line for line in lines if not line["step"] and "validation" in line), None)
+    if (best := best_line(lines)) is not None:
+        found += [f"validation before training: {describe_validation(before)}"] if before else []
+        found.append(f"validation at step {best['step']}, the best: {describe_validation(best)}")
+        if before and best["validation"]["reward"] <= before["validation"]["reward"]:
+            found.append("no checkpoint is better on the validation set than the untrained model")
     told, failed = (sum(line.get(name, 0) for line in steps) for name in ("told", "failed"))
     if told:
         found.append(f"{format_count(told, 'plan')} with the answer in a subtask: read some of them (metric told)")
     if failed:
         found.append(f"{format_count(failed, 'plan')} without a reward, because a worker failed")
-    return found
-
-
-def _validation(lines: Sequence[Line]) -> list[str]:
-    best = best_line(lines)
-    if best is None:
-        return []
-    before = next((line for line in lines if not line["step"] and "validation" in line), None)
-    found = [f"validation at step {best['step']}, the best: {describe_validation(best)}"]
-    if before is not None:
-        found.insert(0, f"validation before training: {describe_validation(before)}")
-        if best["validation"]["reward"] <= before["validation"]["reward"]:
-            found.append("no checkpoint is better on the validation set than the untrained model")
     return found
 
 

@@ -212,9 +212,18 @@ def train_model(
     checkpoint = last_checkpoint(job.directory)
     callback = MetricsCallback(job, step=step_of(checkpoint))
     grpo_trainer.VLLMGeneration = AdapterSampler if adapter else vllm_generation.VLLMGeneration
+    curriculum = job.curriculum
+    common = {
+        "output_dir": str(job.directory), "max_steps": curriculum.steps, "seed": curriculum.seed,
+        "num_generations": curriculum.group, "max_completion_length": curriculum.max_plan_tokens,
+        "shuffle_dataset": False, "logging_steps": 1, "logging_nan_inf_filter": False, "report_to": [],
+        "disable_tqdm": True,
+        "save_strategy": "steps", "save_steps": CHECKPOINT_EVERY, "save_total_limit": 2,
+    }  # fmt: skip
+    rows = [_row(job, tokenizer, number) for number in range(curriculum.steps * curriculum.prompts)]
     with quiet_libraries(), TemporaryDirectory() as AdapterSampler.files:
         trainer = _Trainer(
-            model=model, args=_trainer_config(job, arguments), train_dataset=_build_dataset(job, tokenizer),
+            model=model, args=GRPOConfig(**{**common, **arguments}), train_dataset=Dataset.from_list(rows),
             processing_class=tokenizer, reward_funcs=job.rewards, callbacks=[callback], peft_config=adapter,
         )  # fmt: skip
         # Then `generate` goes on until the longest plan of all processes has ended, since each holds a part of a layer.
@@ -266,24 +275,6 @@ def _check_weights(trainer: Torch) -> None:
     if plugin is not None and "FULL" not in str(plugin.state_dict_type):
         problem = "FSDP would write checkpoints in parts, which no other program reads"
         raise ConfigError(problem, hint="set fsdp_state_dict_type: FULL_STATE_DICT in the accelerate configuration")
-
-
-def _trainer_config(job: TrainingJob, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401
-    curriculum = job.curriculum
-    common = {
-        "output_dir": str(job.directory), "max_steps": curriculum.steps, "seed": curriculum.seed,
-        "num_generations": curriculum.group, "max_completion_length": curriculum.max_plan_tokens,
-        "shuffle_dataset": False, "logging_steps": 1, "logging_nan_inf_filter": False, "report_to": [],
-        "disable_tqdm": True,
-        "save_strategy": "steps", "save_steps": CHECKPOINT_EVERY, "save_total_limit": 2,
-    }  # fmt: skip
-    return GRPOConfig(**{**common, **arguments})
-
-
-def _build_dataset(job: TrainingJob, tokenizer: Torch) -> Torch:
-    """One row for each exercise."""
-    count = job.curriculum.steps * job.curriculum.prompts
-    return Dataset.from_list([_row(job, tokenizer, number) for number in range(count)])
 
 
 def _row(job: TrainingJob, tokenizer: Torch, number: int) -> dict[str, Any]:
@@ -357,20 +348,17 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         seconds = job.clock() - self._began
         add_metrics(self._path, {**line, "seconds": seconds})
         left = seconds / (step - self._first) * (job.curriculum.steps - step) if step > self._first else 0
-        job.log(_format_line(line) + (f"; {format_duration(left, tenths=False)} left" if left >= 1 else ""))
+        parts = [f"{name} {line[name]:.3f}" for name in PRINTED if name in line]
+        parts += [f"{name} {line[name]}" for name in ("failed", "told") if line.get(name)]
+        parts += [f"spent {format_money(line['spent'])}"] if line.get("spent") else []
+        more = f"; validation: {describe_validation(line)}" if "validation" in line else ""
+        more += f"; {format_duration(left, tenths=False)} left" if left >= 1 else ""
+        job.log(f"step {step}: {', '.join(parts)}{more}")
 
 
 def _is_finite(model: Torch) -> bool:
     """Whether all trained weights are finite."""
     return all(bool(torch.isfinite(weight).all()) for weight in model.parameters() if weight.requires_grad)
-
-
-def _format_line(line: Mapping[str, Any]) -> str:
-    parts = [f"{name} {line[name]:.3f}" for name in PRINTED if name in line]
-    parts += [f"{name} {line[name]}" for name in ("failed", "told") if line.get(name)]
-    parts += [f"spent {format_money(line['spent'])}"] if line.get("spent") else []
-    validation = f"; validation: {describe_validation(line)}" if "validation" in line else ""
-    return f"step {line['step']}: {', '.join(parts)}{validation}"
 
 
 PROCESS_TIMEOUT: Final = 4 * 3600  # Seconds that a process waits for the others, whose workers may be slow

@@ -120,7 +120,10 @@ class TrainingJob:
     def take_metrics(self) -> dict[str, Any]:
         """The metrics of the plans since the last call."""
         metrics = compute_metrics(self.outcomes, self.curriculum.group)
-        metrics |= {**self.rollouts.cost_metrics(self.outcomes), "run_seconds": self.run_seconds}
+        if budget := self.rollouts.budget:  # whether a run is paid now, or was earlier for the cached answer
+            costs = [float(outcome.cost or 0) for outcome in self.outcomes]
+            metrics |= {"cost": mean(costs), "spent": float(budget.spent)}
+        metrics["run_seconds"] = self.run_seconds
         self.outcomes, self.run_seconds = [], 0.0
         return metrics
 

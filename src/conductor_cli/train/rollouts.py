@@ -189,13 +189,6 @@ class Rollouts:
         calls = sum(record.state == "done" for record in trace.steps)
         return replace(found, steps=len(routes), calls=calls, routes=routes, told=told, reward=reward)
 
-    def cost_metrics(self, outcomes: Sequence[PlanOutcome]) -> dict[str, float]:
-        """US dollars for a run on average, whether paid now or earlier for the cached answer; and in total."""
-        if self.budget is None:
-            return {}
-        costs = [float(outcome.cost or 0) for outcome in outcomes]
-        return {"cost": sum(costs) / len(costs) if costs else 0.0, "spent": float(self.budget.spent)}
-
     async def _run(self, plan: SampledPlan, turn: int, semaphores: Mapping[int, asyncio.Semaphore]) -> PlanOutcome:
         # The plan is read first, in a run that asks no worker. So an invalid one costs nothing.
         conductor, question = self.conductor_for(plan.exercise), self.question(plan.exercise)

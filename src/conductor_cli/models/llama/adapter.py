@@ -15,7 +15,6 @@ import weakref
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, TypeVar
@@ -23,12 +22,11 @@ from typing import Final, TypeVar
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.formatting import format_duration
-from conductor_cli.models.base import NO_FEATURES, Features, check_features, needs_features
+from conductor_cli.models.base import NO_FEATURES, check_features, needs_features
 from conductor_cli.models.llama.bindings import CancelToken
 from conductor_cli.models.llama.engine import LlamaEngine
-from conductor_cli.models.llama.gguf import read_header, short_line
+from conductor_cli.models.llama.gguf import short_line
 from conductor_cli.models.llama.loading import Cancelled, LlamaOptions
-from conductor_cli.models.llama.prompt import has_tools
 
 Work = Callable[[LlamaEngine, CancelToken], Iterable[Chunk]]
 """What the thread does for a call. It raises `ModelError`, or `Cancelled` soon after the token is set."""
@@ -128,17 +126,7 @@ class Llama:
         self._closed = False
         self._thread_ended = threading.Event()
 
-    @cached_property
-    def features(self) -> Features:
-        """Tools, if its chat template has a place for them. A file that cannot be read has nothing.
-
-        Reading the header of a file takes up to a tenth of a second.
-        """
-        with suppress(ModelError):
-            source = read_header(self.path).values.get("tokenizer.chat_template")
-            if isinstance(source, str) and has_tools(source):
-                return frozenset({"tools"})
-        return NO_FEATURES
+    features = NO_FEATURES
 
     async def load(self) -> None:
         """Load the model now. Raises `ModelError` of kind `file` if that fails."""

@@ -11,28 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from conductor_cli.core.chat import Chunk, Finish, Request, Tool, held_back
+from conductor_cli.core.chat import Chunk, Finish, Request
 from conductor_cli.core.errors import ModelError
-from conductor_cli.core.redact import Secrets
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.llama.bindings import CancelToken
 from conductor_cli.models.llama.kv_cache import KVCache, PrefixCache
 from conductor_cli.models.llama.loading import LlamaOptions, LoadedModel
-from conductor_cli.models.llama.prompt import (
-    CHATML,
-    CLOSING,
-    OPENING,
-    ChatTemplate,
-    PromptPiece,
-    call_with_invalid_arguments,
-    calls_in,
-    grammar_of,
-    opens_thinking,
-    render_messages,
-)
+from conductor_cli.models.llama.prompt import CHATML, ChatTemplate, PromptPiece, opens_thinking, render_messages
 from conductor_cli.models.llama.sampling import (
     GrammarSampler,
-    LazyGrammarSampler,
     ReplySearch,
     Sampler,
     ScoringSampler,
@@ -41,106 +28,6 @@ from conductor_cli.models.llama.sampling import (
     softmax,
 )
 from conductor_cli.models.llama.vocabulary import TokenDecoder, TokenizedPrompt, Vocabulary
-from conductor_cli.models.stream_decoder import MAX_ARGUMENTS, ToolCallDecoder
-from conductor_cli.models.tool_schemas import api_name, original_names
-
-
-class ReplyTools(NamedTuple):
-    """How a reply may use tools. `forced` means that the prompt opens a call, `grammar` is of what follows that."""
-
-    forced: bool = False
-    grammar: str = ""
-
-
-def reply_tools(template: ChatTemplate, request: Request) -> ReplyTools | None:
-    """Return how the reply to a request may use tools, with a model of this template; None if it may not."""
-    if not template.has_tools or not request.tools or request.tool_choice == "none":
-        return None
-    offered = (request.tool_choice,) if isinstance(request.tool_choice, Tool) else request.tools
-    grammar = grammar_of(api_name(tool.name) for tool in offered)
-    return ReplyTools(forced=request.tool_choice != "auto", grammar=grammar)
-
-
-class ToolReply(TokenDecoder):
-    """The bytes of tokens -> text and calls. The calls are given by `calls`, once the reply has ended."""
-
-    def __init__(self, request: Request, use: ReplyTools, *, thinking: bool | None) -> None:
-        super().__init__(stop=request.stop, thinking=thinking)
-        names = original_names(tool.name for tool in request.tools)
-        self._decoder = ToolCallDecoder(Secrets(), turn=len(request.messages), names=names)
-        self._most = None if request.parallel_tool_calls else 1
-        self._inside = use.forced
-        self._waiting = ""
-        self._found: list[dict[str, Any]] = []
-
-    @property
-    def has_opened(self) -> bool:
-        """Whether a call has been opened, and nothing of it written."""
-        return self._inside and not self._waiting
-
-    def feed(self, data: bytes) -> Chunk:
-        chunk = super().feed(data)
-        return Chunk(text=self._without_calls(chunk.text), thinking=chunk.thinking)
-
-    def end(self) -> Chunk:
-        chunk = super().end()
-        text = self._without_calls(chunk.text)
-        if not self._inside:
-            text, self._waiting = text + self._waiting, ""
-        elif calls := calls_in(self._waiting):
-            self._found += calls
-            self._waiting = ""
-        return Chunk(text=text if not self._found or text.strip() else "", thinking=chunk.thinking)
-
-    def calls(self, finish: Finish) -> Iterator[Chunk]:
-        """Return the calls, after `end`; none for a reply that was cut off inside one. Raises `ModelError`."""
-        if self._waiting:
-            if finish == "length":
-                return
-            invalid = call_with_invalid_arguments(self._waiting)
-            if not invalid:
-                raise ModelError("broken", "the model wrote a tool call that cannot be read")
-            self._found.append(invalid)
-        pieces = [{"index": index} | call for index, call in enumerate(self._found[: self._most])]
-        for delta in (*self._decoder.feed(pieces), *self._decoder.end(complete=True)):
-            yield Chunk(tool_call=delta)
-
-    def _without_calls(self, text: str) -> str:
-        """Return what is certainly text. What is certainly a call is kept, and so is what may become one."""
-        self._waiting += text
-        shown = ""
-        while True:
-            if not self._inside:
-                shown += self._text_before_call()
-            if not (self._inside and self._read_call()):
-                return shown
-
-    def _read_call(self) -> bool:
-        """Return whether a call that has begun is complete; it is kept then."""
-        if len(self._waiting) > MAX_ARGUMENTS:
-            raise ModelError("broken", f"the model wrote a tool call of more than {MAX_ARGUMENTS} characters")
-        written, closed, rest = self._waiting.partition(CLOSING)
-        if not closed:
-            return False
-        invalid = call_with_invalid_arguments(written)
-        calls = calls_in(written) or ([invalid] if invalid else None)
-        if calls is None:
-            raise ModelError("broken", "the model wrote a tool call that cannot be read")
-        self._found += calls
-        self._inside, self._waiting = False, rest
-        return True
-
-    def _text_before_call(self) -> str:
-        """Return what is shown before the next call; `_inside` is set if one begins there."""
-        text, found, rest = self._waiting.partition(OPENING)
-        if found:
-            self._inside, self._waiting = True, rest
-        else:
-            # White space before a call is no text, so it waits too.
-            length = len((text[: len(text) - held_back(text, (OPENING,))]).rstrip())
-            text, self._waiting = text[:length], text[length:]
-        return text.rstrip() if found else text
-
 
 MIN_GRAMMAR_REPLY: Final = 256
 """Tokens that a prompt leaves free for a reply that has to keep to a grammar: half of one is of no use."""
@@ -187,11 +74,10 @@ class LlamaEngine:
         """Return the reply, chunk by chunk. Raises `ModelError`, or `Cancelled` soon after `cancel` is set."""
         began = time.monotonic()
         self.kv_cache.set_cancel_token(cancel)
-        use = reply_tools(self._template, request)
         prompt = self.tokenize(request)
         self._make_room(len(prompt.tokens), request)
-        search = self._search_up_to(request, use, prompt) if request.rank else None
-        with closing(self._new_sampler(request, use, search)) as sampler:
+        search = self._search_up_to(request, prompt) if request.rank else None
+        with closing(self._new_sampler(request, search)) as sampler:
             cached = self.kv_cache.read(prompt)
             # llama.cpp loads and computes with damaged weights; this is where the damage first shows.
             if math.isnan(self._lib.llama_get_logits_ith(self.context, -1)[0]):
@@ -207,12 +93,10 @@ class LlamaEngine:
                 chunk = Chunk(text=texts[chosen], finish="stop", choice_shares=dict(zip(texts, odds, strict=True)))
                 end = _Ending(chunk=chunk, written=1)
             else:  # no choices, or two of them begin with the same token
-                thinking = prompt.opens_thinking if _may_think(request, use) else None
+                thinking = prompt.opens_thinking if request.grammar is None else None
                 most = self.kv_cache.capacity - len(prompt.tokens)
                 most = most if request.max_tokens is None else min(most, request.max_tokens)
-                plain = TokenDecoder(stop=request.stop, thinking=thinking)
-                reply = plain if use is None else ToolReply(request, use, thinking=thinking)
-                written = self._write(reply, sampler, most)
+                written = self._write(TokenDecoder(stop=request.stop, thinking=thinking), sampler, most)
                 end = yield from _sure(written, sampler, self._options.refuse_below)
         usage = Usage(
             tokens_in=len(prompt.tokens), tokens_out=end.written, tokens_cached=cached, tokens_reasoning=end.thinking,
@@ -222,16 +106,11 @@ class LlamaEngine:
 
     def tokenize(self, request: Request) -> TokenizedPrompt:
         """Return the tokens of a request's messages. Raises `ModelError` or `Cancelled`."""
-        use = reply_tools(self._template, request)
         # Under a grammar there is no room for thinking, so the template is asked to leave it out.
-        pieces = render_messages(
-            self._template, request.messages, thinking=_may_think(request, use), cuts=request.cuts,
-            tools=request.tools if use else (),
-        )  # fmt: skip
+        thinking = request.grammar is None
+        pieces = render_messages(self._template, request.messages, thinking=thinking, cuts=request.cuts)
         if request.prefill:
             pieces = (*pieces, PromptPiece(text=request.prefill, control=False))
-        if use and use.forced:
-            pieces = (*pieces, PromptPiece(text=OPENING, control=True))
         prompt = self.vocabulary.tokenize_prompt(pieces, self.kv_cache.check_cancelled)
         return prompt._replace(opens_thinking=opens_thinking(pieces))
 
@@ -273,8 +152,6 @@ class LlamaEngine:
                 break
             written += 1
             chunk = reply.feed(self.vocabulary.token_bytes(token))
-            if isinstance(sampler, LazyGrammarSampler) and isinstance(reply, ToolReply) and reply.has_opened:
-                sampler.start()
             if chunk.text or chunk.thinking:
                 yield chunk
             if reply.stopped:
@@ -283,12 +160,9 @@ class LlamaEngine:
             if written < most:  # the logits after the last token are not needed
                 self.kv_cache.decode([token])
         last = reply.end()
-        if isinstance(reply, ToolReply) and (calls := list(reply.calls(finish))):
-            yield from calls
-            finish = "tool"
         return _Ending(chunk=replace(last, finish=finish), written=written, thinking=reply.thinking_tokens)
 
-    def _search_up_to(self, request: Request, use: ReplyTools | None, prompt: TokenizedPrompt) -> ReplySearch:
+    def _search_up_to(self, request: Request, prompt: TokenizedPrompt) -> ReplySearch:
         """The search for replies to a prompt, after as many as the request's rank; if need be, they are made again."""
         asked = (*prompt.tokens, request.grammar)
         if self._search is None or self._search[0] != asked or self._search[1].count > request.rank:
@@ -297,22 +171,21 @@ class LlamaEngine:
         most = self.kv_cache.capacity - len(prompt.tokens)
         while search.count < request.rank:
             self.kv_cache.read(prompt)
-            with closing(self._new_sampler(request, use, search)) as sampler:
+            with closing(self._new_sampler(request, search)) as sampler:
                 for _ in self._write(TokenDecoder(stop=request.stop), sampler, min(most, request.max_tokens or most)):
                     pass
         return search
 
-    def _new_sampler(self, request: Request, use: ReplyTools | None, search: ReplySearch | None) -> Sampler:
+    def _new_sampler(self, request: Request, search: ReplySearch | None) -> Sampler:
         if search is not None:
-            return SearchingSampler(self._new_sampler(request, use, None), search)
+            return SearchingSampler(self._new_sampler(request, None), search)
         seed = self._seed(request)
-        grammar = use.grammar if use else request.grammar
+        grammar = request.grammar
         if grammar is None and self._options.refuse_below is not None:
             return ScoringSampler(self.vocabulary, temperature=request.temperature, seed=seed)
         if grammar is None:
             return Sampler(self.vocabulary, temperature=request.temperature, seed=seed)
-        kind = LazyGrammarSampler if use and not use.forced else GrammarSampler
-        return kind(self.vocabulary, grammar, temperature=request.temperature, seed=seed)
+        return GrammarSampler(self.vocabulary, grammar, temperature=request.temperature, seed=seed)
 
     def _seed(self, request: Request) -> int:
         given = self._options.seed if request.seed is None else request.seed
@@ -336,8 +209,3 @@ def _sure(
         return end._replace(chunk=Chunk(text=REFUSAL, finish="stop", confidence=sampler.probability))
     yield from chunks
     return end._replace(chunk=replace(end.chunk, confidence=sampler.probability))
-
-
-def _may_think(request: Request, use: ReplyTools | None) -> bool:
-    """Return whether the model may think first: a grammar, or a call that the prompt opens, leaves no room for it."""
-    return request.grammar is None and not (use and use.forced)

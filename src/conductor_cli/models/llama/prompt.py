@@ -1,17 +1,12 @@
 """Messages -> the pieces of a prompt: what the chat template wrote, and what people and models wrote.
 
 Only the template's own text may hold special tokens. The template is given an unguessable mark for each message's
-content, and what it writes is cut at the marks. So `<|im_end|>` in a question is text and can never end a turn. Of
-tools and calls the template gets names of harmless characters, and marks for descriptions, schemas and arguments.
+content, and what it writes is cut at the marks. So `<|im_end|>` in a question is text and can never end a turn.
 
 A chat template is a Jinja program that comes with the model file, so it may be hostile. Jinja's sandbox keeps it away
 from Python's internals and from files, but does not stop it from looping for ever or from building a text of many
 gigabytes: a single comparison or multiplication can run for hours in C. So a template runs in a bounded child process.
 That takes about a tenth of a second, so `TRUSTED` templates, which people have read, run in this process.
-
-How a model writes a tool call follows from the words in its chat template, for the families of Qwen2.5 and Qwen3,
-Hermes, Mistral and Llama 3 (llama.cpp's `common/chat.cpp`, November 2026). A template with other words (such as
-Qwen3-Coder's `<function=`) has no format here, and its model takes no tools.
 """
 
 from __future__ import annotations
@@ -20,120 +15,15 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from conductor_cli.core.chat import OPEN, Message, Tool
+from conductor_cli.core.chat import OPEN, Message
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.chat_body import INVALID, arguments_object
 from conductor_cli.models.llama.gguf import short_line
-from conductor_cli.models.tool_schemas import api_name
 from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child
-
-
-def _mark_tools(
-    messages: Sequence[Message], contents: Sequence[str], tools: Sequence[Tool]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, str]]:
-    """Return messages and tools in the form of chat completions, and the JSON text of each mark that is made here.
-
-    `contents` are the marks for the messages' contents.
-    """
-    values: dict[str, str] = {}
-
-    def mark(value: object) -> str:
-        made = f"v{SECRET}n{len(values)}e"
-        values[made] = json.dumps(value, ensure_ascii=False)
-        return made
-
-    marked: list[dict[str, Any]] = []
-    names: dict[str, str] = {}
-    for message, content in zip(messages, contents, strict=True):
-        entry: dict[str, Any] = {"role": message.role, "content": content}
-        if message.tool_calls:
-            entry["content"] = content if message.content else ""
-            entry["tool_calls"] = []
-            for call in message.tool_calls:
-                arguments = arguments_object(call.arguments)
-                given = mark({INVALID: call.arguments} if arguments is None else arguments)
-                function = {"name": api_name(call.name), "arguments": given}
-                entry["tool_calls"].append({"id": call.id, "type": "function", "function": function})
-            names |= {call.id: api_name(call.name) for call in message.tool_calls}
-        if message.role == "tool":
-            entry |= {"tool_call_id": message.tool_call_id, "name": names.get(message.tool_call_id, "")}
-        marked.append(entry)
-    offered = [
-        {"type": "function", "function": {
-            "name": api_name(tool.name), "description": mark(tool.description),
-            "parameters": mark({"type": "object", "properties": {}, **tool.parameters}),
-        }}
-        for tool in tools
-    ]  # fmt: skip
-    return marked, offered, values
-
-
-OPENING: Final = "<tool_call>"
-CLOSING: Final = "</tool_call>"
-"""What a call stands between, as Qwen's and Hermes' models write it: an object with `name` and `arguments`."""
-
-_USES_TOOLS: Final = re.compile(r"\{[%{][^}]*\btools\b")
-_OTHERS: Final = ("<function=", "<arg_key>")
-"""Words of families that open a call as others do and then write it in ways that are not read here."""
-
-
-def has_tools(template: str) -> bool:
-    """Return whether a chat template has a place for tools, and calls are written between `OPENING` and `CLOSING`."""
-    written = OPENING in template and CLOSING in template and not any(words in template for words in _OTHERS)
-    return written and _USES_TOOLS.search(template) is not None
-
-
-def calls_in(text: str) -> list[dict[str, Any]] | None:
-    """Return the calls in the text after an opening, in the form of chat completions; None if the text is none."""
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    calls = [_call(value) for value in (found if isinstance(found, list) else [found])]
-    return [call for call in calls if call] if all(calls) else None
-
-
-def call_with_invalid_arguments(text: str) -> dict[str, Any] | None:
-    """Return a call whose name can be read although the rest is no JSON: whoever calls the tool tells the model so."""
-    found = re.match(r'\s*\{\s*"name"\s*:\s*"([A-Za-z0-9_-]{1,64})"\s*,?', text)
-    if not found:
-        return None
-    arguments = re.sub(r'^\s*"arguments"\s*:\s*', "", text[found.end() :]).strip()
-    return {"function": {"name": found[1], "arguments": arguments.removesuffix("}") or "{"}}
-
-
-def grammar_of(names: Iterable[str]) -> str:
-    """Return the GBNF of what follows an opening: calls of these tools, whose arguments are any object."""
-    name = " | ".join(f'"{name}"' for name in names)
-    call = r'"{\"name\": \"" name "\", \"arguments\": " object "}"'
-    root = r'"\n"? call "\n</tool_call>" ("\n<tool_call>\n" call "\n</tool_call>")*'
-    return "\n".join((f"root ::= {root}", f"call ::= {call}", f"name ::= {name}", _JSON))
-
-
-_JSON: Final = r"""object ::= "{" space (pair ("," space pair)*)? "}"
-pair ::= string ":" space value
-value ::= object | array | string | number | "true" | "false" | "null"
-array ::= "[" space (value ("," space value)*)? "]"
-string ::= "\"" ([^"\\\x00-\x1f\x7f] | "\\" (["\\/bfnrt] | "u" [0-9a-fA-F] [0-9a-fA-F] [0-9a-fA-F] [0-9a-fA-F]))* "\""
-number ::= "-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)? ([eE] [-+]? [0-9] [0-9]?)?
-space ::= " "?"""
-
-
-def _call(value: object) -> dict[str, Any] | None:
-    if not isinstance(value, Mapping) or not isinstance(name := value.get("name"), str) or not name:
-        return None
-    # Models mix up the two names for the arguments.
-    arguments = value.get("arguments", value.get("parameters", {}))
-    if not isinstance(arguments, (dict, str)):
-        return None
-    written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return {"function": {"name": name, "arguments": written}}
-
 
 CHATML: Final = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
@@ -178,11 +68,6 @@ class ChatTemplate:
         self._source, self._variables = source, dict(variables)
         self._trusted = hashlib.sha256(source.encode("utf-8", "replace")).hexdigest() in TRUSTED
         self._results: dict[str, str | ChatTemplateError] = {}
-
-    @property
-    def has_tools(self) -> bool:
-        """Whether its model can be offered tools."""
-        return has_tools(self._source)
 
     def render(self, messages: Sequence[Mapping[str, Any]], **more: object) -> str:
         """Return the text for `messages`, up to where the model's turn begins. Raises `ChatTemplateError`."""
@@ -237,12 +122,7 @@ class PromptPiece(NamedTuple):
 
 
 def render_messages(
-    template: ChatTemplate,
-    messages: Sequence[Message],
-    *,
-    thinking: bool,
-    cuts: Sequence[int] = (),
-    tools: Sequence[Tool] = (),
+    template: ChatTemplate, messages: Sequence[Message], *, thinking: bool, cuts: Sequence[int] = ()
 ) -> tuple[PromptPiece, ...]:
     """Return the prompt for `messages`. `thinking` false asks a template that supports it to leave thinking out.
 
@@ -253,7 +133,7 @@ def render_messages(
     """
     try:
         try:
-            return _render(template, messages, cuts, thinking=thinking, tools=tools)
+            return _render(template, messages, cuts, thinking=thinking)
         except ChatTemplateError as error:
             # The same words without a system message and without two messages in a row from one side.
             sides = [("assistant" if message.role == "assistant" else "user", message) for message in messages]
@@ -264,10 +144,9 @@ def render_messages(
                 )
                 for side, turn in groupby(sides, key=lambda each: each[0])
             )
-            with_calls = any(message.tool_calls or message.role == "tool" for message in messages)
-            if error.stopped or with_calls or folded == tuple(messages):
+            if error.stopped or folded == tuple(messages):
                 raise
-            return _render(template, folded, cuts, thinking=thinking, tools=tools)
+            return _render(template, folded, cuts, thinking=thinking)
     except ChatTemplateError as error:
         raise ModelError(
             "file",
@@ -293,33 +172,25 @@ def split_for_tokenizer(text: str) -> list[str]:
 
 
 def _render(
-    template: ChatTemplate, messages: Sequence[Message], cuts: Sequence[int], *, thinking: bool, tools: Sequence[Tool]
+    template: ChatTemplate, messages: Sequence[Message], cuts: Sequence[int], *, thinking: bool
 ) -> tuple[PromptPiece, ...]:
     texts = {f"m{SECRET}n{at}e": message.content for at, message in enumerate(messages)}
-    marked, offered, values = _mark_tools(messages, tuple(texts), tools)
+    marked = [{"role": message.role, "content": mark} for message, mark in zip(messages, texts, strict=True)]
     # Passed only to disable thinking: some templates take the variable itself as a request for more of it.
     more: dict[str, object] = {} if thinking else {"enable_thinking": False}
-    text = template.render(marked, **more, **({"tools": offered} if tools else {}))
-    # Templates leave out what a model says beside its calls.
-    needed = [mark for mark, message in zip(texts, messages, strict=True) if not message.tool_calls]
-    lost = next((at for at, mark in enumerate(needed, start=1) if mark not in text), None)
+    text = template.render(marked, **more)
+    lost = next((at for at, mark in enumerate(texts, start=1) if mark not in text), None)
     if lost is not None:
         raise ChatTemplateError(f"it leaves out message {lost}")
-    if any(mark not in text for mark in values):
-        raise ChatTemplateError("it leaves out a part of the tools")
-    # A space before a content is part of the content's first token in every vocabulary. A value is JSON, which a
-    # template puts into quotes because it knows only the mark.
-    parts = re.split(f'( ?m{SECRET}n[0-9]+e|"?v{SECRET}n[0-9]+e"?)', text)
+    # A space before a content is part of the content's first token in every vocabulary.
+    parts = re.split(f"( ?m{SECRET}n[0-9]+e)", text)
     first = next(iter(texts), "")
-    found = (piece for part in parts for piece in _pieces(part, texts, values, cuts if part.endswith(first) else ()))
+    found = (piece for part in parts for piece in _pieces(part, texts, cuts if part.endswith(first) else ()))
     return tuple(piece for piece in found if piece.text)
 
 
-def _pieces(part: str, content: Mapping[str, str], values: Mapping[str, str], cuts: Sequence[int]) -> list[PromptPiece]:
-    """Return a part of the template's text, a value, or a message's content divided where a fixed prefix ends."""
-    if (value := part.strip('"')) in values:
-        before, after = ("", "") if part[:1] == part[-1:] == '"' else part.split(value)
-        return [PromptPiece(before, True), PromptPiece(values[value], False), PromptPiece(after, True)]  # noqa: FBT003
+def _pieces(part: str, content: Mapping[str, str], cuts: Sequence[int]) -> list[PromptPiece]:
+    """Return a part of the template's text, or a message's content divided where a fixed prefix ends."""
     mark = part.removeprefix(" ")
     if mark not in content:
         return [PromptPiece(text=part, control=True)]

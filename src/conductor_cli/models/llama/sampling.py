@@ -164,19 +164,6 @@ class GrammarSampler(Sampler):
         return bool(spelling) and not (begun[:1] == b"\xed" and begun[1:] > b"\x9f")
 
 
-class LazyGrammarSampler(GrammarSampler):
-    """Draws freely until `start`, and from there only what the grammar allows: what follows is all of its text."""
-
-    _started = False
-
-    def start(self) -> None:
-        """Hold what comes next to the grammar."""
-        self._started = True
-
-    def draw(self, context: Any) -> int:  # noqa: ANN401
-        return super().draw(context) if self._started else Sampler.draw(self, context)
-
-
 def _best_first(scores: Any) -> Iterator[list[int]]:  # noqa: ANN401 - a numpy array
     """Return the tokens from the highest score down: a few, then more, then all."""
     import numpy as np

@@ -107,7 +107,8 @@ def _pull_locked(model: RegistryModel, store: ModelStore, report: Report) -> Man
     # A hash that an earlier pull saved still comes from the hub that was asked then.
     if saved is not None and saved.hashes == [file.sha256 for file in files]:
         source, endpoint = saved.hash_source, saved.endpoint
-    files = [replace(file, downloaded=file.downloaded or store.is_downloaded(file.path)) for file in files]
+    ours = {file.path.resolve() for other in store.manifests() for file in other.files if file.downloaded}
+    files = [replace(file, downloaded=file.downloaded or file.path.resolve() in ours) for file in files]
     return Manifest(
         name=model.name,
         files=tuple(
@@ -337,7 +338,13 @@ def remove_model(name: str, store: ModelStore, model: RegistryModel | None) -> R
             except OSError as error:
                 problem = f"cannot delete {error.filename}: {error.strerror}"
                 raise ConductorUnusable(problem, hint="close what uses it, or fix its permissions") from None
-        _delete_empty_directories(removal.names)
+        for repo in {repo for path in removal.names if (repo := _repo_folder(path)) is not None}:
+            for empty in sorted((path for path in repo.rglob("*") if path.is_dir()), reverse=True):
+                with suppress(OSError):  # not empty
+                    empty.rmdir()
+            # Without files only the names of branches are left, which lead nowhere.
+            if not any(repo.joinpath(left).exists() for left in ("snapshots", "blobs", ".conductor-llm")):
+                shutil.rmtree(repo, ignore_errors=True)
         if stored:
             store.delete(name)
     return removal
@@ -367,16 +374,6 @@ def _cache_names(path: Path) -> list[Path]:
     repo = _repo_folder(real)
     links = repo.joinpath("snapshots").rglob("*") if repo is not None else ()
     return [*(link for link in links if link.is_symlink() and link.resolve() == real), *([real] if repo else [])]
-
-
-def _delete_empty_directories(deleted: Sequence[Path]) -> None:
-    for repo in {repo for path in deleted if (repo := _repo_folder(path)) is not None}:
-        for folder in sorted((path for path in repo.rglob("*") if path.is_dir()), reverse=True):
-            with suppress(OSError):  # not empty
-                folder.rmdir()
-        # Without files only the names of branches are left, which lead nowhere.
-        if not any(repo.joinpath(name).exists() for name in ("snapshots", "blobs", ".conductor-llm")):
-            shutil.rmtree(repo, ignore_errors=True)
 
 
 def _repo_folder(path: Path) -> Path | None:

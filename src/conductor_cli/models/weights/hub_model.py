@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import chain, count
 from pathlib import Path, PurePosixPath
 from typing import Final, Literal
 
@@ -155,21 +155,15 @@ def choose_offered(repo: str, choice: str, offered: Sequence[OfferedModel]) -> O
             message = f"{repo} has {len(several)} models" + (f" that are called {choice}" if choice else "")
         else:
             several, message = offered, f"{repo} has no {choice}"
-        raise ConductorUnusable(message, hint=f"choose one: {_commands(repo, several)}")
+        # A model is named by its quantization where only one has it, else by its file.
+        kinds = [model.quantization for model in several]
+        labels = [model.quantization if kinds.count(model.quantization) == 1 else "" for model in several]
+        labels = [label or model.names[0] for label, model in zip(labels, several, strict=True)]
+        shown = [f"{label} ({format_size(model.size)})" for label, model in zip(labels, several, strict=True)]
+        more = f" and {len(shown) - MAX_SHOWN} more" if len(shown) > MAX_SHOWN else ""
+        hint = f"conductor model pull {repo}:{labels[0]}\nthere are {', '.join(shown[:MAX_SHOWN])}{more}"
+        raise ConductorUnusable(message, hint=f"choose one: {hint}")
     return found[0]
-
-
-def _commands(repo: str, models: Sequence[OfferedModel]) -> str:
-    """Return the command that pulls one of these models, and in a second line all of them with their sizes.
-
-    A model is named by its quantization where only one has it, else by its file.
-    """
-    kinds = [model.quantization for model in models]
-    labels = [model.quantization if kinds.count(model.quantization) == 1 else "" for model in models]
-    labels = [label or model.names[0] for label, model in zip(labels, models, strict=True)]
-    shown = [f"{label} ({format_size(model.size)})" for label, model in zip(labels, models, strict=True)]
-    more = f" and {len(shown) - MAX_SHOWN} more" if len(shown) > MAX_SHOWN else ""
-    return f"conductor model pull {repo}:{labels[0]}\nthere are {', '.join(shown[:MAX_SHOWN])}{more}"
 
 
 def _name_model(
@@ -185,14 +179,9 @@ def _name_model(
         base, kind = tail, chosen.quantization
     else:
         base, kind = chosen.stem, ""
-
-    def possible_names() -> Iterator[str]:
-        yield _clean_name(base, kind)
-        yield _clean_name(f"{owner}-{base}", kind)
-        for number in count(2):
-            yield _clean_name(base, f"{kind}-{number}".strip("-"))
-
-    return next(name for name in possible_names() if name not in taken)
+    numbered = (_clean_name(base, f"{kind}-{number}".strip("-")) for number in count(2))
+    names = chain((_clean_name(base, kind), _clean_name(f"{owner}-{base}", kind)), numbered)
+    return next(name for name in names if name not in taken)
 
 
 def _clean_name(base: str, kind: str) -> str:

@@ -216,11 +216,6 @@ class ModelStore:
         with suppress(OSError):  # other files are in it
             folder.rmdir()
 
-    def is_downloaded(self, path: Path) -> bool:
-        real = path.resolve()
-        files = (file for manifest in self.manifests() for file in manifest.files)
-        return any(file.downloaded and file.path.resolve() == real for file in files)
-
 
 def _unwritable(path: Path, error: OSError) -> ConfigError:
     return ConfigError(f"cannot write {path}: {error.strerror}", hint="check the disk and its permissions")

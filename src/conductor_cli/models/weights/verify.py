@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -27,25 +27,18 @@ def ignore_progress(label: str, done: int, total: int) -> None:
 
 def hash_file(path: Path, report: Report = ignore_progress, name: str = "") -> str:
     """Read the whole file; progress is reported under `name`. Raises `ModelError` of kind `file`."""
-    digest, done = hashlib.sha256(), 0
-    total = path.stat().st_size if path.exists() else 0
-    for piece in read_pieces(path):
-        digest.update(piece)
-        done += len(piece)
-        report(f"checking {name or path.name}", done, total)
-    return digest.hexdigest()
-
-
-def read_pieces(path: Path) -> Iterator[memoryview]:
-    """Return the file piece by piece, each valid until the next one. Raises `ModelError` of kind `file`."""
-    buffer = memoryview(bytearray(PIECE))
+    digest, done, buffer = hashlib.sha256(), 0, memoryview(bytearray(PIECE))
     try:
         with path.open("rb", buffering=0) as file:
+            total = path.stat().st_size
             while size := file.readinto(buffer):
-                yield buffer[:size]
+                digest.update(buffer[:size])
+                done += size
+                report(f"checking {name or path.name}", done, total)
     except OSError as error:
         message = f"cannot read {path}: {error.strerror}"
         raise ModelError("file", message, hint="check the path and its permissions") from None
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,21 +86,6 @@ def verify_model(manifest: Manifest, environ: Mapping[str, str], report: Report)
             )
         )
     return checked
-
-
-def verify_unknown_file(path: Path, report: Report) -> CheckedFile:
-    """Check the header of a file without a manifest, and compute its SHA-256, which nothing can be compared with."""
-    compared = "nothing to compare it with; conductor model import would save it"
-    sha256 = problem = ""
-    try:
-        check_whole_model(path)
-        sha256 = hash_file(path, report)
-    except ModelError as error:
-        problem = error.message
-    return CheckedFile(
-        name=path.name, path=path, sha256=sha256, compared=compared, problem=problem,
-        hint="get the file again" if problem else "",
-    )  # fmt: skip
 
 
 def find_problems(store: ModelStore, environ: Mapping[str, str]) -> list[CheckedFile]:
