@@ -71,7 +71,7 @@ class Extra:
 
     `bias` adds to the logit of a token, named by its text. `template` None leaves the chat template out. `metadata`
     adds keys, whole numbers without a sign. `pre` is how text is split before the BPE. `sentence` makes a vocabulary of
-    SentencePiece instead. `tensors` false makes a vocabulary only. `words` are further tokens, whose text is shown.
+    SentencePiece instead. `tensors` false makes a vocabulary only.
     """
 
     bias: Mapping[str, float] = field(default_factory=dict)
@@ -82,7 +82,6 @@ class Extra:
     add_bos: bool = False
     sentence: bool = False
     tensors: bool = True
-    words: tuple[str, ...] = ()
 
 
 PLAIN = Extra()
@@ -93,7 +92,6 @@ def make(path: Path, *, seed: int = 0, shape: Shape = TINY, extra: Extra = PLAIN
     import gguf
 
     tokens, merges = (sentence_pieces(), []) if extra.sentence else vocabulary(shape.merges)
-    tokens = [*tokens, *extra.words]
     writer = gguf.GGUFWriter(path, extra.architecture)
     _add_shape(writer, shape, len(tokens))
     if extra.sentence:
@@ -156,12 +154,11 @@ def _add_shape(writer: Any, shape: Shape, tokens: int) -> None:
 
 
 def _add_tokenizer(writer: Any, tokens: list[str], merges: list[str], extra: Extra) -> None:
-    normal, control, added = 1, 3, 4
+    normal, control = 1, 3
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(extra.pre)
     writer.add_token_list(tokens)
-    kinds = dict.fromkeys(SPECIAL, control) | dict.fromkeys(extra.words, added)
-    writer.add_token_types([kinds.get(token, normal) for token in tokens])
+    writer.add_token_types([control if token in SPECIAL else normal for token in tokens])
     writer.add_token_merges(merges)
     writer.add_bos_token_id(tokens.index("<|endoftext|>"))
     writer.add_eos_token_id(tokens.index(END))

@@ -136,22 +136,6 @@ def test_an_imported_registry_model_is_recognised(desk: Stage, tiny: Path) -> No
     assert taken(desk, tiny).out.startswith("small is already installed:\n")
 
 
-def test_a_file_on_another_disk_is_used_from_there(desk: Stage, tiny: Path) -> None:
-    elsewhere = Path("/dev/shm")
-    if not elsewhere.is_dir() or elsewhere.stat().st_dev == desk.home.stat().st_dev:
-        pytest.skip("there is no second file system at /dev/shm")
-    file = elsewhere / f"conductor-test-{os.getpid()}.gguf"
-    try:
-        shutil.copy(tiny, file)
-        done = taken(desk, file)
-        assert "is used from there" in done.err
-        assert row(desk, "small")["path"] == str(file)
-        assert "kept " in desk.inside("model", "rm", "small", "--yes").err
-        assert file.exists()
-    finally:
-        file.unlink(missing_ok=True)
-
-
 @pytest.mark.parametrize("name", ["missing.gguf", "text.gguf", "folder", "weights.safetensors"])
 def test_import_rejects_what_is_not_a_model(desk: Stage, tmp_path: Path, name: str) -> None:
     path = tmp_path / name

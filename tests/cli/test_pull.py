@@ -8,11 +8,10 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import SupportsIndex
 
 import pytest
 
-from conductor_cli.config import load_settings
 from conductor_cli.models.weights.huggingface import repo_folder
 from tests.cli.stage import COMMAND, Stage, finished
 from tests.cli.terminals import PATIENCE, terminal
@@ -168,21 +167,3 @@ def test_a_partial_download_is_listed_and_can_be_removed(stage: Stage, pulled: H
     assert row(stage, "small")["state"] == "not installed"
     assert not repo_folder("acme/small").exists()
     assert stage.inside("model", "rm", "small", "--yes").code == 2
-
-
-def test_nothing_is_asked_without_a_terminal(stage: Stage, pulled: Hub) -> None:
-    stage.fails(5, "ask", "hi", told="conductor model pull")
-    offline: tuple[dict[str, Any], ...] = ({"HF_HUB_OFFLINE": "1"}, {"TRANSFORMERS_OFFLINE": "1"})
-    for arguments, env in ((("--quiet", "ask", "hi"), {}), *((("ask", "hi"), more) for more in offline)):
-        with terminal(stage, *arguments, command=COMMAND, **env) as shown:
-            assert shown.end() == 5
-            assert "[Y/n]" not in shown.screen
-            assert "conductor model pull" in shown.screen
-
-
-def test_a_named_model_is_not_offered(stage: Stage, pulled: Hub) -> None:
-    with terminal(stage, "ask", "hi", "--conductor", "other") as shown:
-        assert shown.end() == 5
-        assert "[Y/n]" not in shown.screen
-        assert "conductor model pull other" in shown.screen
-    assert load_settings(os.environ)["conductor.model"] == ""

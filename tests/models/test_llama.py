@@ -55,9 +55,18 @@ def play(path: Path, *requests: Request, options: LlamaOptions = ONE) -> list[li
     return asyncio.run(go())
 
 
-def test_a_reply_is_begun_with_the_prefill(tmp_path: Path) -> None:
-    engine = LlamaEngine(make(tmp_path / "tiny.gguf"), ONE, CancelToken())
+@contextmanager
+def opened(path: Path, **more: Any) -> Iterator[LlamaEngine]:
+    """A model in this thread; `more` are its options."""
+    engine = LlamaEngine(path, replace(ONE, **more), CancelToken())
     try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def test_a_reply_is_begun_with_the_prefill(tmp_path: Path) -> None:
+    with opened(make(tmp_path / "tiny.gguf")) as engine:
         plain = engine.tokenize(ask())
         begun = engine.tokenize(ask(prefill="Check the<|im_end|>"))
         assert begun.tokens[: len(plain.tokens)] == plain.tokens
@@ -65,8 +74,6 @@ def test_a_reply_is_begun_with_the_prefill(tmp_path: Path) -> None:
         written = b"".join(engine.vocabulary.token_bytes(token) for token in added)
         assert written == b"Check the<|im_end|>"
         assert not any(engine.vocabulary.is_end(token) for token in added)
-    finally:
-        engine.close()
 
 
 CLEAR = 2

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,11 +23,10 @@ from conductor_cli.core.question import Question
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.models.llama import Llama, LlamaOptions
 from conductor_cli.models.llama.bindings import CancelToken, load_bindings
-from conductor_cli.models.llama.engine import LlamaEngine
 from conductor_cli.models.llama.sampling import choose_index, softmax
 from conductor_cli.run import Conductor, start_run
 from tests.models.conftest import NEVER_ENDS
-from tests.models.test_llama import ask, text
+from tests.models.test_llama import ask, opened, text
 from tests.tiny_gguf import END, INSTRUCT, Extra, make
 
 ABC = ("A", "B", "C")
@@ -39,15 +36,6 @@ def choose(*choices: str, **more: Any) -> Request:
     """A request for one of these, with the grammar that says the same."""
     grammar = "root ::= " + " | ".join(f'"{choice}"' for choice in choices)
     return ask("Who?", **{"choices": choices, "grammar": grammar, "max_tokens": None, **more})
-
-
-@contextmanager
-def opened(path: Path, **more: Any) -> Iterator[LlamaEngine]:
-    engine = LlamaEngine(path, replace(LlamaOptions(context=1024, threads=1), **more), CancelToken())
-    try:
-        yield engine
-    finally:
-        engine.close()
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +11,11 @@ import pytest
 
 from conductor_cli.core.chat import Chunk
 from conductor_cli.core.pool import Worker
-from conductor_cli.models.llama import LlamaOptions
 from conductor_cli.models.llama.bindings import CancelToken
 from conductor_cli.models.llama.engine import LlamaEngine
 from conductor_cli.models.worker_options import OptionError, check_options
-from tests.models.test_llama import ask
+from tests.models.test_llama import ask, opened
 from tests.tiny_gguf import END, Extra, make
-
-
-@contextmanager
-def opened(path: Path, refuse_below: float | None) -> Iterator[LlamaEngine]:
-    engine = LlamaEngine(path, LlamaOptions(context=256, threads=1, refuse_below=refuse_below), CancelToken())
-    try:
-        yield engine
-    finally:
-        engine.close()
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +26,7 @@ def short(models: Path) -> Path:
 
 def reply(path: Path, refuse_below: float | None, **more: Any) -> list[Chunk]:
     request = ask("Who?", **{"max_tokens": 3, "temperature": 0.0, **more})
-    with opened(path, refuse_below) as engine:
+    with opened(path, context=256, refuse_below=refuse_below) as engine:
         return list(engine.generate(request, CancelToken()))
 
 
@@ -52,7 +40,7 @@ def test_without_the_option_nothing_is_computed(short: Path) -> None:
 
 def test_the_confidence_is_the_product_of_the_shares_of_the_tokens(short: Path) -> None:
     one = reply(short, 0.0, max_tokens=1)[-1].confidence
-    with opened(short, 0.0) as engine:
+    with opened(short, context=256, refuse_below=0.0) as engine:
         list(engine.generate(ask("Who?", max_tokens=1, temperature=0.0), CancelToken()))
         logits = np.array(engine.vocabulary.logits(engine.context), dtype=np.float64)
     share = math.exp(logits.max()) / np.exp(logits).sum()
@@ -99,13 +87,13 @@ def ranked(engine: LlamaEngine, rank: int, **more: Any) -> str:
 
 
 def test_each_rank_is_another_reply(ending: Path) -> None:
-    with opened(ending, None) as engine:
+    with opened(ending, context=256) as engine:
         replies = [ranked(engine, rank) for rank in range(8)]
     assert len(set(replies)) == 8
 
 
 def test_replies_come_in_the_order_of_their_probability(ending: Path) -> None:
-    with opened(ending, None) as engine:
+    with opened(ending, context=256) as engine:
         found = [ranked(engine, rank, max_tokens=1) for rank in range(4)]
         list(engine.generate(ask("Who?", max_tokens=1, temperature=0.0), CancelToken()))
         order = np.argsort(-np.array(engine.vocabulary.logits(engine.context)), kind="stable")[:4].tolist()
@@ -116,14 +104,14 @@ def test_replies_come_in_the_order_of_their_probability(ending: Path) -> None:
 
 
 def test_a_rank_is_the_same_reply_whatever_was_asked_before(ending: Path) -> None:
-    with opened(ending, None) as engine:
+    with opened(ending, context=256) as engine:
         inorder = [ranked(engine, rank) for rank in range(5)]
         assert [ranked(engine, rank, prefill=" the") for rank in (1, 2)] != inorder[1:3]
         assert [ranked(engine, rank) for rank in (4, 2, 3, 0)] == [inorder[rank] for rank in (4, 2, 3, 0)]
 
 
 def test_a_search_keeps_to_the_grammar_and_begins_again_when_nothing_is_left(tiny: Path) -> None:
-    with opened(tiny, None) as engine:
+    with opened(tiny, context=256) as engine:
         found = [ranked(engine, rank, grammar=FOUR) for rank in range(5)]
     assert set(found[:4]) == {"ac", "ad", "bc", "bd"}
     assert found[4] == found[0]

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama import LlamaOptions
 from conductor_cli.models.llama.bindings import CancelToken, load_bindings
 from conductor_cli.models.llama.engine import LlamaEngine
 from conductor_cli.models.llama.kv_cache import ABANDONED_SECONDS, MAX_BYTES, MAX_FILES, MIN_TOKENS, PrefixCache, trim
@@ -27,12 +26,12 @@ from conductor_cli.models.llama.loading import Cancelled
 from conductor_cli.models.llama.vocabulary import Vocabulary
 from tests.models.conftest import NEVER_ENDS
 from tests.models.test_llama import environment, text
+from tests.models.test_llama import opened as opened_engine
 from tests.tiny_gguf import INSTRUCT, Extra, lora, make
 
 FIXED = "Check the sum of the numbers. " * 20
 CARDS = "The workers:\n" + "A  ann\nB  bob\n" * 8
 OTHERS = "The workers:\n" + "A  cyd\nB  dan\n" * 8
-ROOM = LlamaOptions(context=2048, threads=1)
 
 
 def asked(question: str = "6*7?", cards: str = CARDS, **more: Any) -> Request:
@@ -47,13 +46,8 @@ def once(question: str = "6*7?", **more: Any) -> Request:
     return asked(question, cuts=(len(FIXED + CARDS),), **more)
 
 
-@contextmanager
-def opened(path: Path, cache: Path | None = None, **more: Any) -> Iterator[LlamaEngine]:
-    engine = LlamaEngine(path, replace(ROOM, cache=cache, **more), CancelToken())
-    try:
-        yield engine
-    finally:
-        engine.close()
+def opened(path: Path, cache: Path | None = None, **more: Any) -> AbstractContextManager[LlamaEngine]:
+    return opened_engine(path, **{"context": 2048, "cache": cache, **more})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -16,7 +16,6 @@ from conductor_cli.models.llama.gguf import (
     UNUSABLE_TYPES,
     TensorInfo,
     has_usable_type,
-    is_matrix,
     read_header_and_tensors,
 )
 from tests.tiny_gguf import make
@@ -72,13 +71,3 @@ def test_a_tensor_of_an_unknown_type_has_no_length() -> None:
 )
 def test_usable_types_are_known(name: str, shape: tuple[int, ...], kind: int, usable: bool) -> None:
     assert has_usable_type(name, TensorInfo(shape=shape, kind=kind)) is usable
-
-
-def test_norms_and_biases_are_not_matrices() -> None:
-    sides = {"attn_q.weight": (64, 64), "attn_q_norm.weight": (64, 8), "ffn_up_exps.bias": (64, 8), "a.weight": (64,)}
-    assert [is_matrix(name, TensorInfo(shape=shape, kind=F32)) for name, shape in sides.items()] == [True] + [False] * 3
-
-
-@pytest.mark.parametrize("kind", [Q8_0, Q8_1, Q8_K])
-def test_what_ggml_only_computes_in_is_no_type_of_a_file(kind: int) -> None:
-    assert has_usable_type("output.weight", TensorInfo(shape=(256, 64), kind=kind)) is (kind == Q8_0)

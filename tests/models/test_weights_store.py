@@ -217,18 +217,6 @@ def test_an_unreadable_file_cannot_be_hashed(tmp_path: Path, name: str) -> None:
 # taking a file
 
 
-def test_import_links_the_file(store: ModelStore, file: Path) -> None:
-    found = take(store, file)
-    assert (found.manifest.name, found.stored, found.existed) == ("My-Model", True, False)
-    assert found.manifest.path.samefile(file)
-    assert found.manifest.path.parent == store.folder("My-Model")
-    assert found.manifest.files[0].sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
-    assert found.manifest.source == f"file:{file}"
-    file.unlink()
-    assert store.find("My-Model") == found.manifest
-    assert found.manifest.fault() == ""
-
-
 def test_import_follows_a_symbolic_link(store: ModelStore, file: Path, tmp_path: Path) -> None:
     link = tmp_path / "pretty.gguf"
     link.symlink_to(file)
@@ -236,40 +224,6 @@ def test_import_follows_a_symbolic_link(store: ModelStore, file: Path, tmp_path:
     assert found.manifest.path.name == "pretty.gguf"
     assert not found.manifest.path.is_symlink()
     assert found.manifest.path.samefile(file)
-
-
-def test_importing_a_file_twice_changes_nothing(store: ModelStore, file: Path) -> None:
-    first = take(store, file)
-    again = take(store, file)
-    assert (again.existed, again.manifest) == (True, first.manifest)
-    store.delete("My-Model")
-    own = take(store, first.manifest.path, name="My-Model")
-    assert (own.existed, own.manifest.path) == (False, first.manifest.path)
-    assert sorted(path.name for path in store.folder("My-Model").iterdir()) == ["My Model.gguf", "manifest.toml"]
-
-
-def test_importing_the_original_repairs_a_damaged_copy(store: ModelStore, file: Path) -> None:
-    first = take(store, file, apart=True).manifest
-    first.path.write_bytes(file.read_bytes()[:-9] + b"something")
-    found = take(store, file, apart=True)
-    assert (found.existed, found.manifest.files) == (False, first.files)
-    assert is_whole(found.manifest)
-    assert take(store, file).existed
-
-
-def test_a_linked_file_that_was_changed_cannot_repair_itself(store: ModelStore, file: Path) -> None:
-    take(store, file)
-    data = file.read_bytes()
-    with file.open("r+b") as same:
-        same.seek(-9, os.SEEK_END)
-        same.write(b"something")
-    with pytest.raises(UsageError, match="another model is called My-Model") as caught:
-        take(store, file)
-    assert "conductor model rm My-Model" in caught.value.hint
-    file.unlink()
-    file.write_bytes(data)
-    assert not take(store, file).existed
-    assert take(store, file).existed
 
 
 def test_a_name_that_is_taken_is_rejected(store: ModelStore, file: Path, tmp_path: Path) -> None:
@@ -456,16 +410,6 @@ def test_verify_describes_each_kind_of_damage_and_none_of_a_whole_model(store: M
 # removing
 
 
-def test_removing_a_linked_model_keeps_the_original(store: ModelStore, file: Path) -> None:
-    linked = take(store, file).manifest
-    copied = take(store, file, name="copy", apart=True).manifest
-    assert remove_model(linked.name, store, None).freed == 0
-    assert remove_model(copied.name, store, None).freed == file.stat().st_size
-    assert file.exists()
-    assert store.manifests() == ()
-    assert not store.folder("copy").exists()
-
-
 def test_removing_a_download_deletes_its_blob_and_links(store: ModelStore, model: bytes, tmp_path: Path) -> None:
     blob, link = cache(tmp_path, model)
     other = link.parents[2] / "4567/m.gguf"
@@ -479,15 +423,6 @@ def test_removing_a_download_deletes_its_blob_and_links(store: ModelStore, model
     assert stays.read_bytes() == b"other"
     assert remove_model("b", store, None).freed == len(b"other")
     assert not (tmp_path / "hub/models--acme--tiny").exists()
-
-
-def test_removing_a_damaged_model_empties_its_directory(store: ModelStore, file: Path) -> None:
-    take(store, file, name="a")
-    (store.folder("a") / "manifest.toml").write_text("name = [")
-    gone = remove_model("a", store, None)
-    assert [path.name for path in gone.names] == [file.name]
-    assert not store.folder("a").exists()
-    assert file.exists()
 
 
 # adapters
@@ -515,13 +450,6 @@ def test_an_adapter_of_peft_is_refused_with_what_converts_it(store: ModelStore, 
 
 
 # what is wrong at a look, and how much memory a model takes
-
-
-def test_a_model_is_repaired_from_its_source_which_must_be_there(store: ModelStore, file: Path) -> None:
-    found, again = take(store, file, apart=True).manifest, f"conductor model import '{file}' --name My-Model"
-    assert repair_hint(found, os.environ) == f"if {file} is whole: {again}"
-    file.unlink()
-    assert repair_hint(found, os.environ) == f"get {file} again, then: {again}"
 
 
 def test_a_registry_model_is_repaired_by_a_pull(file: Path, registry: Callable[[str], None]) -> None:

@@ -21,7 +21,6 @@ from conductor_cli.evals.cases import Case
 from conductor_cli.models.base import ALL_FEATURES, ScriptedModel
 from conductor_cli.models.response_cache import CachedModel, ResponseCache
 from conductor_cli.state.spending import DailySpend
-from conductor_cli.train.budget import BudgetedModel, TrainingBudget
 from conductor_cli.train.job import (
     Task,
     TaskCurriculum,
@@ -33,7 +32,7 @@ from conductor_cli.train.job import (
     tells_answer,
 )
 from conductor_cli.train.recipe import DEFAULT_RECIPE, LoraSettings, Recipe
-from conductor_cli.train.rollouts import PlanOutcome, Rollouts, SampledPlan
+from conductor_cli.train.rollouts import BudgetedModel, PlanOutcome, Rollouts, SampledPlan, TrainingBudget
 
 CASES = tuple(
     Case(id=f"c{number}", question=f"What is {number} + 1?", answer=str(number + 1), scorer="number")

@@ -26,7 +26,7 @@ import numpy as np
 from conductor_cli.app.tuning import fit_head
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Card, Worker
-from conductor_cli.models.llama.encoder import Encoder
+from conductor_cli.models.llama.engine import Encoder
 from training.rewards.world import (
     SUBJECTS,
     Task,

@@ -125,7 +125,7 @@ def learn(
     import numpy as np
 
     from conductor_cli.models.llama import read_model_info
-    from conductor_cli.models.llama.encoder import Encoder
+    from conductor_cli.models.llama.engine import Encoder
 
     teaching, proof, judged, alone = halve(outcomes, cases, seed)
     with closing(Encoder(encoder)) as model:

@@ -106,7 +106,7 @@ class Router:
 
     def _score(self, question: str) -> tuple[dict[str, float], int]:
         """Return the score of each worker, and about how many tokens were read."""
-        from conductor_cli.models.llama.encoder import MAX_TOKENS, Encoder  # a planner behind a URL needs no llama.cpp
+        from conductor_cli.models.llama.engine import MAX_TOKENS, Encoder  # a planner behind a URL needs no llama.cpp
 
         if self._loaded is None:
             router = read_planner(self.path)

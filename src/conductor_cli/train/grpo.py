@@ -26,7 +26,6 @@ from conductor_cli.models.llama.lora import convert_adapter
 from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity
 from conductor_cli.run.conductor import Conductor
 from conductor_cli.train.base_model import BaseModel, has_fast_bfloat16, load_model, quiet_libraries, render_chat
-from conductor_cli.train.budget import BudgetedModel, TrainingBudget
 from conductor_cli.train.checkpoints import (
     best_checkpoint,
     best_line,
@@ -51,7 +50,7 @@ from conductor_cli.train.job import (
     tells_answer,
 )
 from conductor_cli.train.recipe import Recipe, require
-from conductor_cli.train.rollouts import Exercise, Rollouts, SampledPlan
+from conductor_cli.train.rollouts import BudgetedModel, Exercise, Rollouts, SampledPlan, TrainingBudget
 
 with require("torch"):
     import torch
