@@ -33,7 +33,7 @@ NAMES: Final = {
     "--tools": "tools", "--allow-tools": "tools", "tools test NAME": "tools", "tools rm NAME": "tools",
     "--conductor": "models --planners", "model use NAME|FILE|URL|PROVIDER/MODEL": "models --planners",
     "model pull NAME|OWNER/REPO[:QUANT]": "models --known", "setup --model": "models --known",
-    "model verify NAME|FILE": "models", "model rm NAME": "models", "--base": "models", "train --base": "",
+    "model verify NAME": "models", "model rm NAME": "models", "--base": "models", "train --base": "",
 }  # fmt: skip
 """Names to look up, by command and option or argument; or by these alone, for every other command that has them."""
 
