@@ -126,6 +126,9 @@ def test_an_evaluation_that_may_cost_money_needs_a_confirmation(two_workers: Sta
     assert "12 runs: about 12 calls" in done.err
     assert "unknown: no price is known for alpha, beta" in done.err
     assert "--yes" in done.err
+    done = two_workers.inside("eval", cases, "--systems", "alone", "--yes", "--max-cost", "1")
+    assert (done.code, posts(two_workers)) == (3, 0), "a limit that cannot be enforced"
+    explained(done)
 
 
 def test_a_free_evaluation_starts_at_once(two_workers: Stage, cases: Path) -> None:
@@ -309,21 +312,20 @@ def test_an_exhausted_limit_of_the_day_stops_every_evaluation(two_workers: Stage
     assert "0 of 6 runs cost $0.00" in other.err
 
 
-def test_max_cost_needs_known_prices(two_workers: Stage, cases: Path) -> None:
-    done = two_workers.inside("eval", cases, "--systems", "alone", "--yes", "--max-cost", "1")
-    assert (done.code, posts(two_workers)) == (3, 0)
-    explained(done)
-
-
 def test_no_key_is_in_the_report(two_workers: Stage, cases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     key = "sk-planted/0123456789"
     monkeypatch.setenv("A_KEY", key)
     two_workers.config.write_text(
-        two_workers.config.read_text().replace('model = "beta"', 'model = "beta"\nkey_env = "A_KEY"')
+        two_workers.config.read_text().replace(
+            'model = "beta"', 'model = "beta"\nkey_env = "A_KEY"\nheaders = { X-Team = "s3cret" }'
+        )
     )
     cases.write_text(cases.read_text().replace("What is 3", f"With {key}, what is 3").replace('"sums"', f'"{key}"'))
     done = two_workers.ok("eval", cases, "--systems", "alone", "--yes", "--json")
     assert key not in done.out + done.err
+    stored = [path.read_text() for path in (two_workers.home / "state/conductor-llm/evals").rglob("*.json*")]
+    assert len(stored) == 4
+    assert not any("s3cret" in text for text in stored), "no header of a worker is stored"
 
 
 def test_damaged_evaluations_are_not_listed(two_workers: Stage, cases: Path) -> None:
@@ -339,15 +341,6 @@ def test_damaged_evaluations_are_not_listed(two_workers: Stage, cases: Path) -> 
     lines = [line.split() for line in evaluations.splitlines()]
     assert [(line[0], line[-3:]) for line in lines[1:]] == [(whole, ["2", "4", "4"])]
     assert "gpqa_diamond.csv of Idavidrein/gpqa" in suites
-
-
-def test_no_header_of_a_worker_is_stored(two_workers: Stage, cases: Path) -> None:
-    text = two_workers.config.read_text()
-    two_workers.config.write_text(text.replace('model = "beta"', 'model = "beta"\nheaders = { X-Team = "s3cret" }'))
-    two_workers.ok("eval", cases, "--systems", "alone", "--yes")
-    stored = [path.read_text() for path in (two_workers.home / "state/conductor-llm/evals").rglob("*.json*")]
-    assert len(stored) == 4
-    assert not any("s3cret" in text for text in stored)
 
 
 def test_n_samples_a_file_by_the_seed(two_workers: Stage, cases: Path) -> None:

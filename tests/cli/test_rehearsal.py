@@ -28,13 +28,19 @@ def test_other_questions_are_refused_with_what_the_demo_can_do(stage: Stage, com
     assert "conductor setup" in done.err
 
 
-@pytest.mark.parametrize("more", [["-f", "notes.txt"], ["--system", "Be brief."]])
-def test_files_and_system_prompts_are_refused(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str]
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (["-f", "notes.txt"], "read only the question"), (["--system", "Be brief."], "read only the question"),
+        (["--mode", "ultra"], "trained to plan"),
+    ],
+)  # fmt: skip
+def test_what_the_demo_models_cannot_read_or_do_is_refused(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str], told: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("notes.txt").write_text("Tokyo")
-    stage.fails(2, "ask", "--rehearsal", QUESTION, *more, told="read only the question")
+    stage.fails(2, "ask", "--rehearsal", QUESTION, *more, told=told)
 
 
 def test_a_plan_is_made_edited_and_run(stage: Stage) -> None:
@@ -50,10 +56,6 @@ def test_a_stopped_demo_run_is_resumed_by_the_demo_models(stage: Stage) -> None:
     done = stage.inside("ask", "--resume", "last")
     assert (done.code, done.out.strip()) == (0, "OYKOT")
     assert stage.server.requests == []
-
-
-def test_a_mode_without_training_is_refused(stage: Stage) -> None:
-    stage.ends(2, "ask", "--rehearsal", QUESTION, "--mode", "ultra", told="trained to plan")
 
 
 def test_a_worker_that_cannot_do_its_step_says_so(stage: Stage) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from conductor_cli.cli.trial import advise, shown_ways
+from conductor_cli.cli.trial import advise
 from conductor_cli.evals.cases import EVERYDAY_FILE, is_correct, read_cases
 from conductor_cli.evals.summary import Summary, summarize
 from tests.evals.sample_outcomes import outcomes
@@ -39,15 +39,6 @@ def test_advice_follows_from_the_interval(signs: tuple[str, str, str, str], advi
 
 def test_a_planner_without_a_valid_plan_is_not_advised() -> None:
     assert "never wrote a valid plan" in advise(summary(WRONG, MIXED, RIGHT, RIGHT, valid=False))
-
-
-def test_the_page_shows_the_best_worker_beside_the_plan() -> None:
-    shown = shown_ways(summary(MIXED, RIGHT, MIXED, WRONG)).systems
-    assert [(way.name, way.accuracy.right) for way in shown] == [
-        ("alone:two", 12),
-        ("conductor-mini", 6),
-        ("conductor", 0),
-    ]
 
 
 def test_the_questions_that_ship_can_be_scored() -> None:

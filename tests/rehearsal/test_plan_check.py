@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 
 import pytest
 
-from conductor_cli.core.chat import Chunk, Message, Request
+from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.plan import Step
 from conductor_cli.core.question import Question
-from conductor_cli.models.base import NO_FEATURES, Features
+from conductor_cli.models.base import ScriptedModel
 from conductor_cli.rehearsal.players import RulePlanner, find_plan_fault, read_worker_cards, rehearsal_workers
 from conductor_cli.rehearsal.words import world
-from training.rehearsal.exercises import STRONG, draw_exercises, pool_of
 from training.rehearsal.operations import OPERATIONS
-from training.rehearsal.rollouts import gold_plan
 from training.rehearsal.shipped import FILE, operations, telling_words
-from training.rehearsal.world import draw_problems
 
 POOL = rehearsal_workers(read_worker_cards())
 NO_OPERATION = "step 1 is not one operation with the values that it needs"
 BOTH = "the longer of the capital of france and the capital of italy"
+
+CAPITALS = [("capital of FRANCE", (), "geography"), ("capital of ITALY", (), "geography")]
 
 Steps = list[tuple[str, tuple[int, ...], str]]
 
@@ -35,28 +32,13 @@ def fault(question: str, steps: Steps) -> str:
     )
 
 
-def test_right_plans_have_no_fault() -> None:
-    problems = [*draw_problems(150, 5, split="train"), *draw_problems(150, 5, split="test")]
-    found = [
-        find_plan_fault(Question(text=item.question), gold_plan(item).steps, pool_of(item.members))
-        for item in draw_exercises(problems, STRONG, 1)
-    ]
-    assert sum(map(bool, found)) <= 0.04 * len(found), [text for text in found if text]
-
-
 @pytest.mark.parametrize(
     ("question", "steps"),
     [
         ("17 + 25", [("17 plus 25", (), "adding")]),
         ("please reverse 'first'", [("reverse FIRST", (), "spelling")]),
         ("how many letters in butterfly", [("how many letters in BUTTERFLY", (), "counting")]),
-        (
-            BOTH,
-            [
-                ("capital of FRANCE", (), "geography"), ("capital of ITALY", (), "geography"),
-                ("longer of the first and the second", (1, 2), "comparing"),
-            ],
-        ),
+        (BOTH, [*CAPITALS, ("longer of the first and the second", (1, 2), "comparing")]),
         (
             "double 4, then double check it",
             [("double 4", (), "multiplying"), ("check it", (1,), "checker")],
@@ -99,14 +81,8 @@ def test_a_plan_that_does_what_is_asked_has_no_fault(question: str, steps: Steps
             "capital of peru", [("capital of PERU", (), "geography"), ("reverse it", (1,), "spelling")],
             "the question has no reverse",
         ),
-        (
-            BOTH,
-            [
-                ("capital of FRANCE", (), "geography"), ("capital of ITALY", (), "geography"),
-                ("the first and the second", (1, 2), "spelling"),
-            ],
-            "step 3 is not one operation",
-        ),
+        (BOTH, [*CAPITALS, ("the first and the second", (1, 2), "spelling")],
+         "step 3 is not one operation"),
         ("number of august", [("number of AUGUST", (), "counting")], "step 1 is nothing that counting can do"),
         ("divide 54 by two", [("divide 54 by 2", (), "adding")], "step 1 is nothing that adding can do"),
         ("double 4 and check it", [("double 4", (), "multiplying")], "no step checks the answer"),
@@ -115,14 +91,8 @@ def test_a_plan_that_does_what_is_asked_has_no_fault(question: str, steps: Steps
             "the question asks for no check",
         ),
         ("check double 4", [("check it", (), "checker"), ("double 4", (), "multiplying")], "step 1 checks no answer"),
-        (
-            BOTH,
-            [
-                ("capital of FRANCE", (), "geography"), ("capital of ITALY", (), "geography"),
-                ("longer of it and ROME", (1,), "comparing"),
-            ],
-            "no step uses the answer of step 2",
-        ),
+        (BOTH, [*CAPITALS, ("longer of it and ROME", (1,), "comparing")],
+         "no step uses the answer of step 2"),
     ],
 )  # fmt: skip
 def test_a_fault_is_found(question: str, steps: Steps, expected: str) -> None:
@@ -146,24 +116,13 @@ def test_the_shipped_operations_allow_what_can_be_done() -> None:
 
 
 def test_the_rule_gives_steps_out_by_their_words_to_the_best_by_card() -> None:
-    @dataclass
-    class Cold:
-        """It divides rightly and routes wrongly."""
-
-        features: Features = NO_FEATURES
-
-        async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-            yield Chunk(text="capital of FRANCE| -| spellingA\nspell it ")
-            yield Chunk(text="backwards| 1| geographyA")
-
-        async def close(self) -> None:
-            pass
-
+    # It divides rightly and routes wrongly.
+    cold = ScriptedModel([["capital of FRANCE| -| spellingA\nspell it ", "backwards| 1| geographyA"]])
     asked = "| geographyB9A3| spellingA8| checkingC7\nspell the capital of FRANCE backwards\n"
     request = Request(messages=(Message(role="user", content=asked),), max_tokens=99)
 
     async def planned() -> str:
-        return "".join([chunk.text async for chunk in RulePlanner(Cold()).stream(request)])
+        return "".join([chunk.text async for chunk in RulePlanner(cold).stream(request)])
 
     text = asyncio.run(planned())
     assert text == "capital of FRANCE| -| geographyB\nspell it backwards| 1| spellingA"

@@ -78,7 +78,8 @@ def try_command(
         print_text("A simulation: tiny demo models on made-up questions. It says nothing about your workers.")
     print_text(f"{format_count(len(request.cases), 'question')} of {name}, {format_cost(total)} in all")
     print_line()
-    print_table(*system_table(shown_ways(summary)))
+    shown = [system for system in summary.systems if system.name in (summary.best_worker, ROUTE, PLAN)]
+    print_table(*system_table(summary._replace(systems=tuple(shown))))
     print_line()
     print_text(advise(summary))
     print_text("conductor is a plan, conductor-mini one worker that it chose; all figures: conductor eval --show last")
@@ -119,9 +120,3 @@ def advise(summary: Summary) -> str:
     needed = cases_needed(compared.difference, compared.unequal)
     more = f" About {round_up(needed):,} would show a difference of this size." if needed else ""
     return f"Cannot say from {cases} whether a plan pays: {difference(plan)}, which includes zero.{more}"
-
-
-def shown_ways(summary: Summary) -> Summary:
-    """Return the best worker alone, routing and planning, without the other workers."""
-    names = (summary.best_worker, ROUTE, PLAN)
-    return summary._replace(systems=tuple(system for system in summary.systems if system.name in names))
