@@ -17,8 +17,7 @@ from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import api_key_of, open_model
 from conductor_cli.models.chat_api_model import ChatApiModel
 from conductor_cli.models.litellm import LiteLLM
-from conductor_cli.models.presets import PRESETS, base_url_of, costs_nothing, is_local, is_own_address, price_name
-from conductor_cli.models.worker_options import kinds
+from conductor_cli.models.presets import PRESETS, costs_nothing, is_local, is_own_address
 from tests.models.kit import LITELLM, answering, play, text
 from tests.servers import SeenStep, Wire, delta, loopback, saying, usage
 
@@ -32,12 +31,6 @@ def worker(kind: str, model: str = "", **options: Any) -> Worker:
 
 def ask(model: Model, request: Request = ASKED) -> list[Chunk]:
     return play(model, request)[0]
-
-
-def test_only_a_provider_that_states_costs_begins_with_a_model_without_a_price() -> None:
-    stated = [kind for kind, preset in PRESETS.items() if preset.cost == "stated"]
-    assert stated == ["openrouter"]
-    assert price_name(worker("openrouter")) == ""
 
 
 @pytest.mark.parametrize("kind", PRESETS)
@@ -116,27 +109,6 @@ def test_a_cost_is_believed_from_openrouters_own_address_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "local"),
-    [
-        (worker("ollama", "qwen"), True),
-        (worker("llama-server"), True),
-        (worker("llama", "x.gguf"), True),
-        (worker("openai-compatible", base_url="http://localhost:1/v1"), True),
-        (worker("openai-compatible", base_url="http://[::1]:1/v1"), True),
-        (worker("openai-compatible", base_url="http://10.0.0.1/v1"), False),
-        (worker("openai-compatible", base_url="http://127.evil.test/v1"), False),
-        (worker("ollama", "qwen", base_url="http://gpu.test:11434/v1"), False),
-        (worker("openai"), False),
-        (worker("litellm", "ollama/x", base_url="http://127.0.0.1:1"), False),
-        (worker("scripted"), False),
-    ],
-    ids=lambda value: value if isinstance(value, bool) else f"{value.kind}-{base_url_of(value)}",
-)
-def test_a_worker_is_local_only_if_its_questions_stay_here(made: Worker, local: bool) -> None:
-    assert is_local(made) is local
-
-
-@pytest.mark.parametrize(
     ("made", "words"),
     [
         (worker("nonsense"), "unknown kind 'nonsense'"),
@@ -159,11 +131,6 @@ def test_what_a_setting_gets_wrong_is_reported(made: Worker, words: str) -> None
     with pytest.raises(ConfigError, match=re.escape(words)) as error:
         open_model(made, environ={})
     assert error.value.hint
-
-
-def test_kinds_are_what_a_user_may_name() -> None:
-    assert {"openai", "anthropic", "openai-compatible", "litellm", "llama"} <= set(kinds())
-    assert not {"scripted", "self"} & set(kinds())
 
 
 def test_a_scripted_worker_says_what_it_is_reported_and_is_called_so() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from conductor_cli.core.chat import Attachment, Message, Request, Tool, ToolCall
+from conductor_cli.core.chat import Attachment, Message, Request, ToolCall
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.base import ALL_FEATURES, check_features
 from conductor_cli.models.chat_body import PIECE, JsonBody, chat_fields, plain_messages, with_texts
@@ -30,10 +30,6 @@ def fields(*messages: Message, **more: Any) -> dict[str, Any]:
 
 def encoded(attachment: Attachment) -> str:
     return f"data:{attachment.media_type};base64,{b64encode(content(attachment)).decode()}"
-
-
-def test_a_text_stays_a_text() -> None:
-    assert fields(Message(role="user", content="Yes?")) == {"messages": [{"role": "user", "content": "Yes?"}]}
 
 
 def test_calls_and_results_go_back() -> None:
@@ -151,9 +147,3 @@ def test_what_cannot_be_carried_is_refused_by_name(attachments: Any, tools: Any,
 def test_a_conversation_with_calls_needs_tools() -> None:
     with pytest.raises(ModelError, match="cannot be sent tools"):
         check_features("m", (), Request(messages=(Message(role="tool", content="Rain.", tool_call_id="a1"),)))
-
-
-def test_a_schema_with_alternatives_at_the_top_is_that_of_one_object() -> None:
-    tool = Tool(name="open", parameters={"oneOf": [{"properties": {"url": {}}}, {"properties": {"path": {}}}]})
-    found = fields(Message(role="user", content="?"), tools=(tool,))["tools"][0]["function"]["parameters"]
-    assert found == {"type": "object", "properties": {"path": {}, "url": {}}}

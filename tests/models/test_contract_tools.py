@@ -11,7 +11,7 @@ import pytest
 
 from conductor_cli.core.chat import Attachment, Chunk, Message, Request, Tool, ToolCall, ToolChoice, join_tool_calls
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.base import Model, ScriptedModel
+from conductor_cli.models.base import Model
 from conductor_cli.models.presets import PRESETS
 from tests.models.kit import ASK, BYTES, CHART, LITELLM, PAPER, WEATHER, speaking, text
 from tests.models.test_contract import REMOTE, ends_well, play, worker
@@ -144,11 +144,6 @@ def test_a_provider_without_pdf_files_refuses_them_by_name(kind: str) -> None:
         assert (
             text(play(opened(server.url), asked(Message(role="user", content="?", attachments=(CHART,))))[0]) == "Yes."
         )
-
-
-def test_a_scripted_model_refuses_what_it_is_told_to() -> None:
-    with pytest.raises(ModelError, match="cannot be sent tools"):
-        play(ScriptedModel([["Yes."]], features=frozenset()), asked(tools=(CLOCK,)))
 
 
 PAGE = Path(__file__).parents[2] / "docs/workers.md"

@@ -190,32 +190,22 @@ def test_each_providers_refusal_is_distinguished(status: int, body: object, verd
     assert key_state_of(error_of_response("x", status, {}, json.dumps(body).encode(), Secrets())) == verdict
 
 
-def test_a_good_key_is_good() -> None:
+@pytest.mark.parametrize(
+    ("provider", "path", "header", "value"),
+    [
+        ("openai", "/models", "authorization", f"Bearer {KEY}"),
+        ("gemini", "/openai/models", "authorization", f"Bearer {KEY}"),
+        ("anthropic", "/v1/models", "x-api-key", KEY),
+        ("openrouter", "/key", "authorization", f"Bearer {KEY}"),
+    ],
+)
+def test_a_good_key_is_good(provider: str, path: str, header: str, value: str) -> None:
     server = answering(200, {"data": []})
-    result = checked(server)
-    assert result.state == "good"
-    assert result.seconds > 0
+    result = checked(server, provider)
+    assert (result.state, result.seconds > 0) == ("good", True)
     [seen] = server.requests
-    assert (seen.method, seen.path, seen.headers["authorization"]) == ("GET", "/models", f"Bearer {KEY}")
-
-
-def test_anthropic_is_asked_in_its_own_way() -> None:
-    server = answering(200, {"data": []})
-    assert checked(server, "anthropic").state == "good"
-    [seen] = server.requests
-    assert (seen.path, seen.headers["x-api-key"]) == ("/v1/models", KEY)
-    assert "authorization" not in seen.headers
-
-
-def test_openrouter_is_asked_about_the_key_itself() -> None:
-    server = answering(200, {"data": {"limit": 5}})
-    assert checked(server, "openrouter").state == "good"
-    assert server.requests[0].path == "/key"
-
-
-def test_a_server_that_is_not_there_is_unreachable() -> None:
-    result = asyncio.run(check_key("openai", "http://127.0.0.1:9", KEY, seconds=5.0))
-    assert result.state == "unreachable"
+    assert (seen.method, seen.path, seen.headers[header]) == ("GET", path, value)
+    assert len({"authorization", "x-api-key"} & set(seen.headers)) == 1
 
 
 def test_a_server_that_says_nothing_is_unreachable_in_time() -> None:

@@ -120,10 +120,6 @@ def test_a_redirect_does_not_take_the_key_along(name: str) -> None:
     assert (len(server.requests), len(other.requests)) == (1, 0)
 
 
-def test_litellm_is_imported_once_however_often_it_is_asked_for() -> None:
-    assert preload_litellm() is preload_litellm()
-
-
 def test_https_goes_through_the_proxy_with_the_ca_of_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

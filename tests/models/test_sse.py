@@ -61,26 +61,6 @@ def test_garbage_gives_the_same_events_however_it_is_cut(stream: bytes, cuts: li
 
 
 @pytest.mark.parametrize(
-    ("stream", "expected"),
-    [
-        (b"data: a\n\ndata: b\n\n", ["a", "b"]),
-        (b"data: a\ndata:b\ndata\n\n", ["a\nb\n"]),
-        (b": ping\n\ndata: a\n\n", ["a"]),
-        (b"event: error\ndata: a\n\ndata: b\n\n", ["a", "b"]),
-        (b"id: 1\nretry: 9\ndata: a\n\n", ["a"]),
-        (b"event: lonely\n\n", []),
-        (b"data:  two spaces\n\n", [" two spaces"]),
-        (b"data\n\n", [""]),
-        (b"data: no end", []),
-        (b"data: no empty line\n", []),
-    ],
-    ids=["two", "lines", "comment", "type", "id", "no-data", "spaces", "empty", "half", "unended"],
-)
-def test_the_cases_of_the_standard(stream: bytes, expected: list[str]) -> None:
-    assert events(stream) == expected
-
-
-@pytest.mark.parametrize(
     "pieces",
     [[b"data: " + b"x" * 60], [b"x" * 10] * 6, [b"data: 12345678\n"] * 9, [b"data: " + b"x" * 60 + b"\n\n"]],
     ids=["one-piece", "without-an-end", "many-lines", "whole"],

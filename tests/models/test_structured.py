@@ -24,7 +24,7 @@ from conductor_cli.models.catalog import open_model
 from conductor_cli.models.chat_api_model import ChatApiModel
 from conductor_cli.models.litellm import LiteLLM
 from conductor_cli.models.presets import UNKNOWN_SERVER, Preset
-from conductor_cli.models.structured_output import OWNERS, form_of
+from conductor_cli.models.structured_output import form_of
 from tests.core.plan_formats.reading import plan_in
 from tests.models.kit import LITELLM, answering, chunks_of, notes, play, replies, speaking, text
 from tests.servers import Loopback, Script, SeenStep, Wire, delta, loopback, saying, usage
@@ -89,11 +89,6 @@ def test_each_server_is_reported_a_form_in_its_own_way(
     assert [one.path for one in seen] == ["/v1/models", "/v1/chat/completions", "/v1/chat/completions"]
     assert [form(one) for one in seen[1:]] == [sent, sent]
     assert [notes(chunks) for chunks in both] == [[], []]
-
-
-def test_a_request_without_a_form_asks_nothing_of_the_server() -> None:
-    _, seen = replies(owned("vllm"), PLAIN)
-    assert [one.path for one in seen] == ["/v1/chat/completions"]
 
 
 def test_a_model_without_a_name_and_a_form_are_learned_in_one_question() -> None:
@@ -216,12 +211,6 @@ def test_what_a_server_has_refused_it_does_not_hold_a_reply_to(preset: Preset, h
 
     with loopback(refusing(**{field: f"{field} is not supported"})) as server:
         assert held_to(ChatApiModel("m", f"{server.url}/v1", preset=preset), JSON)[-1] == hold
-
-
-def test_a_server_that_cannot_be_asked_is_known_to_hold_nothing() -> None:
-    with loopback(saying()) as server:
-        url = server.url
-    assert held_to(ChatApiModel("m", f"{url}/v1")) == ["nothing"]
 
 
 @pytest.mark.parametrize(
@@ -440,25 +429,6 @@ def test_litellm_sends_a_schema_for_a_model_that_it_knows_to_take_one(model: str
     assert notes(chunks) == []
     assert (body.get("output_format", {}).get("schema", {}).get("required") == ["a"]) is sent
     assert 'root ::= "x"' not in json.dumps(body)
-
-
-def test_a_schema_that_a_provider_refuses_through_litellm_is_left_out() -> None:
-    said = {"error": {"message": "This response_format type is unavailable now", "type": "invalid_request_error"}}
-
-    async def script(seen: SeenStep, wire: Wire) -> None:
-        if "response_format" in seen.json:
-            return await wire.json(said, 400)
-        return await fine(seen, wire)
-
-    with loopback(script) as server:
-        made = LiteLLM("deepseek/deepseek-chat", key="k", base_url=server.url)
-        chunks = play(made, JSON)[0]
-    assert text(chunks) == "Yes."
-    assert notes(chunks) == ["deepseek/deepseek-chat does not accept response_format; sent without it"]
-
-
-def test_every_owner_leads_to_a_field() -> None:
-    assert set(OWNERS.values()) <= set(FIELDS)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ COUNTS: dict[str, tuple[int, int] | None] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("server", TOO_LONG)
+@pytest.mark.parametrize("server", COUNTS)
 def test_the_numbers_are_those_that_the_provider_said(server: str) -> None:
     error = error_in_body("claude-haiku-4-5-20251001", TOO_LONG[server][1], Secrets())
     assert tokens_over(error.message) == COUNTS[server]
