@@ -77,34 +77,20 @@ def _read_in_child(data: bytes, limits: ChildLimits = PDF_LIMITS) -> list[dict[s
     return lines if lines and "end" in lines[-1] else [*lines, {"end": "memory"}]
 
 
-TEXT_LIMIT: Final = 16 * 1024 * 1024
-"""Bytes of one text. More is a mistake: no worker reads it."""
+TEXT_LIMIT: Final = 16 * 1024 * 1024  # Bytes of one text. More is a mistake: no worker reads it
 
 _BINARY: Final = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f]")
 """Control characters that no text has, in whatever 8-bit encoding."""
 
 TO_UTF8: Final = "convert it first, for example with: iconv -t utf-8"
 
-SILENCE: Final = 3.0
-"""Seconds after which it is said that input is waited for."""
-
-_NO_FILES: Final = (
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-    (stat.S_ISSOCK, "a socket"),
-)
-
-_HEAD: Final = 4096
-"""Bytes by which the type of a file is found."""
-
+SILENCE: Final = 3.0  # Seconds after which it is said that input is waited for
+_HEAD: Final = 4096  # Bytes by which the type of a file is found
 _MB: Final = 10**6
 
-MAX_TREE_FILES: Final = 500
-"""Files of a directory or a pattern. More is a mistake: no worker reads them."""
-MAX_FILES: Final = 20
-"""Images and PDFs of a question, those of earlier turns included."""
-MAX_TOTAL: Final = 64 * _MB
-"""Their bytes together: each worker is sent a copy."""
+MAX_TREE_FILES: Final = 500  # Files of a directory or a pattern. More is a mistake: no worker reads them
+MAX_FILES: Final = 20  # Images and PDFs of a question, those of earlier turns included
+MAX_TOTAL: Final = 64 * _MB  # Their bytes together: each worker is sent a copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,14 +181,13 @@ class Attacher:
             text = decode_text(data, name)
             return File(name=name, text=_notebook_text(text) if name.endswith(".ipynb") else text)
         self._check_size(name, found, len(data))
-        return self._take_pdf(data, name) if found == PDF else self._take_image(data, name, found)
-
-    def _take_image(self, data: bytes, name: str, media_type: str) -> File:
-        size = image_size(data, media_type)
+        if found == PDF:
+            return self._take_pdf(data, name)
+        size = image_size(data, found)
         if size is None:
-            raise UsageError(f"{name} is a damaged or truncated {NAMES[media_type]}", hint="open it, save it again")
+            raise UsageError(f"{name} is a damaged or truncated {NAMES[found]}", hint="open it, save it again")
         attachment = Attachment(
-            name=name, media_type=media_type, sha256=self.attachments.add(data), size=len(data),
+            name=name, media_type=found, sha256=self.attachments.add(data), size=len(data),
             width=size[0], height=size[1],
         )  # fmt: skip
         return File(name=name, text="", attachment=attachment)
@@ -243,9 +228,9 @@ class Attacher:
     def _open(self, path: Path) -> BinaryIO:
         """A file, or a pipe as a shell makes it of `<(…)`. Raises `UsageError` or `OSError`."""
         mode = path.stat().st_mode
-        for test, what in _NO_FILES:
-            if test(mode):
-                raise UsageError(f"{path} is {what}", hint="attach files only")
+        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) or stat.S_ISSOCK(mode):
+            what = "a socket" if stat.S_ISSOCK(mode) else "a device"
+            raise UsageError(f"{path} is {what}", hint="attach files only")
         if not stat.S_ISFIFO(mode):
             return open_finite(path)
         # Opening a pipe that nobody writes to would wait for ever without a word.

@@ -40,15 +40,11 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.evals.cost import Budget
 from conductor_cli.models.disk import exclusive_lock, temporary_path
 
-MAX_LINE: Final = 16 << 20
-"""Bytes of a line of the input."""
-MAX_ID: Final = 512
-"""Characters of an id."""
+MAX_LINE: Final = 16 << 20  # Bytes of a line of the input
+MAX_ID: Final = 512  # Characters of an id
 EXAMPLE: Final = 'a line looks like this: {"id": "1", "question": "…"}'
-MAX_UNREACHABLE: Final = 3
-"""The batch stops after so many times `parallel` runs in a row that reached no worker."""
-SYNC_SECONDS: Final = 1.0
-"""Seconds between two times that what was written is forced to the disk."""
+MAX_UNREACHABLE: Final = 3  # The batch stops after so many times `parallel` runs in a row that reached no worker
+SYNC_SECONDS: Final = 1.0  # Seconds between two times that what was written is forced to the disk
 
 STOPPING: Final = frozenset({"key", "config", "policy", "conductor", "cancelled", "terminated"})
 """Kinds of failures that say nothing about a question: the batch stops, and the question is asked when it goes on."""
@@ -99,8 +95,10 @@ def read_items(path: Path, skip: int = 0) -> Iterator[BatchItem]:
                     text = raw.decode("utf-8-sig" if line == 1 else "utf-8").strip()
                     if not text:
                         continue
-                    if is_json is None:
-                        is_json = _is_object(text)
+                    if is_json is None:  # a text may begin with a brace, too
+                        is_json = False
+                        with suppress(ValueError, RecursionError):
+                            is_json = isinstance(json.loads(text), dict)
                     if skip:
                         skip -= 1
                         continue
@@ -114,13 +112,6 @@ def read_items(path: Path, skip: int = 0) -> Iterator[BatchItem]:
         raise UsageError(f"{path} cannot be read: {describe_system_error(error)}", hint="check its name") from None
     if is_json is None:
         raise UsageError(f"{path} has no questions", hint=EXAMPLE)
-
-
-def _is_object(first: str) -> bool:
-    """Whether a file has JSON Lines, by its first line. A text may begin with a brace."""
-    with suppress(ValueError, RecursionError):
-        return isinstance(json.loads(first), dict)
-    return False
 
 
 def _parse(text: str, line: int) -> BatchItem:

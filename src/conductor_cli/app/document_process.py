@@ -12,9 +12,7 @@ from collections.abc import Generator, Iterator
 from io import BytesIO
 from typing import Any, Final
 
-MAX_TEXT: Final = 4_000_000
-"""The most characters of text: about a million tokens, more than any worker reads."""
-
+MAX_TEXT: Final = 4_000_000  # The most characters of text: about a million tokens, more than any worker reads
 LEFT_OUT: Final = {
     "script": "scripts", "style": "style sheets", "img": "images", "svg": "images", "iframe": "frames", "form": "forms",
     "template": "templates", "noscript": "scripts", "head": "",

@@ -26,12 +26,10 @@ from conductor_cli.core.serialization import dump
 from conductor_cli.evals.cost import Budget
 from conductor_cli.run import Conductor
 
-ROUND: Final = 50_000
-"""Rows of one job. The memory of this process is bounded by it."""
+ROUND: Final = 50_000  # Rows of one job. The memory of this process is bounded by it.
 BLOCKS_AT_ONCE: Final = 8
 """Blocks of rows that a node has at once. Each costs some milliseconds, so a block has several rows."""
-RETRIES: Final = 2
-"""How often Ray asks the rows of a dead process again."""
+RETRIES: Final = 2  # How often Ray asks the rows of a dead process again
 
 Ask = Callable[[Any], Awaitable[Any]]
 Opener = Callable[[], AbstractAsyncContextManager[Ask]]

@@ -29,8 +29,7 @@ from conductor_cli.state.home import open_state
 SHIPPED: Final = Path(__file__).parents[1] / "recipes"
 NAME: Final = re.compile(r"[A-Za-z0-9][\w-]{0,39}")
 PLACEHOLDER: Final = re.compile(r"\$(\$|[a-z][a-z0-9_]*)")
-QUESTION: Final = "question"
-"""The placeholder of the words on the command line."""
+QUESTION: Final = "question"  # The placeholder of the words on the command line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,8 +28,7 @@ from conductor_cli.models.prices import with_abilities, with_prices
 from conductor_cli.models.worker_options import kinds
 from conductor_cli.tools.servers import ToolServer
 
-SELECTORS: Final = ("policy.allow", "policy.deny", "policy.files_only")
-"""The settings that name workers by selectors."""
+SELECTORS: Final = ("policy.allow", "policy.deny", "policy.files_only")  # The settings that name workers by selectors
 
 
 def build_guard(settings: Settings, pool: Iterable[Worker], planner: Worker | None) -> PoolPolicy:

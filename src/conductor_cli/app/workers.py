@@ -163,8 +163,7 @@ def store_worker(
     return [key for key, new in changes.items() if before.get(key) != new] if before else None
 
 
-WHAT: Final = {"workers": "worker", "tools": "tool server"}
-"""What a table of each section is."""
+WHAT: Final = {"workers": "worker", "tools": "tool server"}  # What a table of each section is
 
 
 def check_changeable(settings: Settings, section: str, name: str) -> None:

@@ -13,24 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from inspect_ai.model import (
-    ChatCompletionChoice,
-    ChatMessage,
-    ChatMessageAssistant,
-    ChatMessageTool,
-    Content,
-    ContentDocument,
-    ContentImage,
-    ContentReasoning,
-    ContentText,
-    GenerateConfig,
-    ModelAPI,
-    ModelOutput,
-    ModelUsage,
-    StopReason,
-    modelapi,
-)
-from inspect_ai.tool import ToolCall, ToolChoice, ToolFunction, ToolInfo
+from inspect_ai import model as inspect_model
+from inspect_ai import tool as inspect_tool
 
 from conductor_cli.core.errors import UsageError
 from conductor_cli.server.api.errors import TOO_LONG
@@ -42,7 +26,7 @@ CONFIG_FIELDS: Final[Mapping[str, str]] = {
 }  # fmt: skip
 """What Inspect calls a field of Chat Completions. All others have no effect here."""
 
-STOPS: Final[Mapping[str, StopReason]] = {
+STOPS: Final[Mapping[str, inspect_model.StopReason]] = {
     "stop": "stop", "length": "max_tokens", "content_filter": "content_filter", "tool_calls": "tool_calls"
 }  # fmt: skip
 """What Inspect calls the end of an answer."""
@@ -53,8 +37,8 @@ OWN_FAILURES: Final = frozenset({
 """The codes of errors that say something about the sample, not about the models or the settings."""
 
 
-@modelapi(name="conductor")
-class ConductorAPI(ModelAPI):
+@inspect_model.modelapi(name="conductor")
+class ConductorAPI(inspect_model.ModelAPI):
     """One of the models of `conductor serve`, in this process: `auto`, `mini`, `ultra`, or a named pool.
 
     `-M rehearsal=true` asks the demo models, `-M config=FILE` reads other settings. The metadata of each output has the
@@ -66,7 +50,7 @@ class ConductorAPI(ModelAPI):
         model_name: str,
         base_url: str | None = None,
         api_key: str | None = None,
-        config: GenerateConfig = GenerateConfig(),  # noqa: B008 - as Inspect's own providers have it
+        config: inspect_model.GenerateConfig = inspect_model.GenerateConfig(),  # noqa: B008 - as Inspect's own providers have it
         rehearsal: bool = False,  # noqa: FBT001, FBT002 - an argument of the command line
         config_file: str | None = None,
     ) -> None:
@@ -82,11 +66,11 @@ class ConductorAPI(ModelAPI):
 
     async def generate(
         self,
-        input: list[ChatMessage],  # noqa: A002 - as Inspect calls it
-        tools: list[ToolInfo],
-        tool_choice: ToolChoice,
-        config: GenerateConfig,
-    ) -> ModelOutput:
+        input: list[inspect_model.ChatMessage],  # noqa: A002 - as Inspect calls it
+        tools: list[inspect_tool.ToolInfo],
+        tool_choice: inspect_tool.ToolChoice,
+        config: inspect_model.GenerateConfig,
+    ) -> inspect_model.ModelOutput:
         """Return one answer. Where Inspect cancels the sample, the workers are cancelled.
 
         A run that ended without an answer for a reason of its own gives an empty one, with the reason as its error: it
@@ -104,16 +88,16 @@ class ConductorAPI(ModelAPI):
         except RequestError as error:
             if error.code not in OWN_FAILURES:
                 raise
-            stop: StopReason = "model_length" if error.code == TOO_LONG else "unknown"
-            return ModelOutput.from_content(self.model_name, "", stop, error.message)
+            stop: inspect_model.StopReason = "model_length" if error.code == TOO_LONG else "unknown"
+            return inspect_model.ModelOutput.from_content(self.model_name, "", stop, error.message)
 
 
 # The request
 
 
-def _chat_message(message: ChatMessage) -> dict[str, Any]:
+def _chat_message(message: inspect_model.ChatMessage) -> dict[str, Any]:
     data: dict[str, Any] = {"role": message.role, "content": list(_content_parts(message.content))}
-    if isinstance(message, ChatMessageAssistant) and message.tool_calls:
+    if isinstance(message, inspect_model.ChatMessageAssistant) and message.tool_calls:
         data["tool_calls"] = [
             {
                 "id": call.id, "type": "function",
@@ -121,26 +105,26 @@ def _chat_message(message: ChatMessage) -> dict[str, Any]:
             }
             for call in message.tool_calls
         ]  # fmt: skip
-    if isinstance(message, ChatMessageTool):
+    if isinstance(message, inspect_model.ChatMessageTool):
         data["tool_call_id"] = message.tool_call_id or ""
         if message.error is not None:
             data["content"] = f"Error: {message.error.message}"
     return data
 
 
-def _content_parts(content: str | Sequence[Content]) -> Iterator[dict[str, Any]]:
+def _content_parts(content: str | Sequence[inspect_model.Content]) -> Iterator[dict[str, Any]]:
     """Yield the parts of a message. Raises `UsageError` for audio and video."""
-    parts: Sequence[Any] = [ContentText(text=content)] if isinstance(content, str) else content
+    parts: Sequence[Any] = [inspect_model.ContentText(text=content)] if isinstance(content, str) else content
     for part in parts:
         match part:
-            case ContentText():
+            case inspect_model.ContentText():
                 yield {"type": "text", "text": part.text}
-            case ContentImage():
+            case inspect_model.ContentImage():
                 yield {"type": "image_url", "image_url": {"url": _data_url(part.image)}}
-            case ContentDocument():
+            case inspect_model.ContentDocument():
                 file = {"filename": part.filename or "document.pdf", "file_data": _data_url(part.document)}
                 yield {"type": "file", "file": file}
-            case ContentReasoning():
+            case inspect_model.ContentReasoning():
                 pass
             case _:
                 raise UsageError(f"a message has {part.type}, which no worker can be sent")
@@ -155,7 +139,7 @@ def _data_url(place: str) -> str:
     return f"data:{kind};base64,{b64encode(path.read_bytes()).decode()}"
 
 
-def _options(config: GenerateConfig) -> dict[str, Any]:
+def _options(config: inspect_model.GenerateConfig) -> dict[str, Any]:
     given = {name: getattr(config, field) for field, name in CONFIG_FIELDS.items()}
     if config.response_schema is not None:
         form = config.response_schema
@@ -164,7 +148,7 @@ def _options(config: GenerateConfig) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _tools(tools: Sequence[ToolInfo], choice: ToolChoice) -> dict[str, Any]:
+def _tools(tools: Sequence[inspect_tool.ToolInfo], choice: inspect_tool.ToolChoice) -> dict[str, Any]:
     if not tools:
         return {}
     functions = [
@@ -175,7 +159,7 @@ def _tools(tools: Sequence[ToolInfo], choice: ToolChoice) -> dict[str, Any]:
         for tool in tools
     ]  # fmt: skip
     named: Any = {"any": "required"}.get(choice, choice) if isinstance(choice, str) else choice
-    if isinstance(choice, ToolFunction):
+    if isinstance(choice, inspect_tool.ToolFunction):
         named = {"type": "function", "function": {"name": choice.name}}
     return {"tools": [{"type": "function", "function": each} for each in functions], "tool_choice": named}
 
@@ -183,28 +167,28 @@ def _tools(tools: Sequence[ToolInfo], choice: ToolChoice) -> dict[str, Any]:
 # The response
 
 
-def _output(response: Mapping[str, Any]) -> ModelOutput:
+def _output(response: Mapping[str, Any]) -> inspect_model.ModelOutput:
     choice, conductor = response["choices"][0], response["conductor"]
     calls = [_called(call["id"], **call["function"]) for call in choice["message"].get("tool_calls", ())]
-    message = ChatMessageAssistant(
+    message = inspect_model.ChatMessageAssistant(
         content=choice["message"]["content"] or "", model=response["model"], source="generate",
         tool_calls=calls or None,
     )  # fmt: skip
     total = conductor["usage"]["total"]
     read, cached, written = total["input_tokens"], total["cached_tokens"], total["output_tokens"]
-    usage = ModelUsage(  # Inspect counts input apart from what was cached
+    usage = inspect_model.ModelUsage(  # Inspect counts input apart from what was cached
         input_tokens=read - cached, input_tokens_cache_read=cached, output_tokens=written,
         total_tokens=read + written, reasoning_tokens=total["reasoning_tokens"], total_cost=total["cost"],
     )  # fmt: skip
-    return ModelOutput(
+    return inspect_model.ModelOutput(
         model=response["model"],
-        choices=[ChatCompletionChoice(message=message, stop_reason=STOPS[choice["finish_reason"]])],
+        choices=[inspect_model.ChatCompletionChoice(message=message, stop_reason=STOPS[choice["finish_reason"]])],
         usage=usage, metadata={"conductor": conductor}, response_id=response["id"],
         input_context_tokens=conductor["usage"]["answer"]["input_tokens"],
     )  # fmt: skip
 
 
-def _called(call: str, name: str, arguments: str) -> ToolCall:
+def _called(call: str, name: str, arguments: str) -> inspect_tool.ToolCall:
     """Return a call of a tool. Inspect tells the model what is wrong with arguments that are no object."""
     problem, found = None, None
     try:
@@ -213,6 +197,6 @@ def _called(call: str, name: str, arguments: str) -> ToolCall:
         problem = f"the arguments are not JSON: {error}"
     if problem is None and not isinstance(found, dict):
         problem = "the arguments are no JSON object"
-    return ToolCall(
+    return inspect_tool.ToolCall(
         id=call, function=name, arguments=found if isinstance(found, dict) else {}, parse_error=problem
     )  # fmt: skip
