@@ -48,31 +48,22 @@ ApprovePlan = Callable[[Plan], bool]
 class OpenOptions(TypedDict, total=False):
     """The arguments of `open` and `open_async`, all of which may be left out."""
 
-    workers: Sequence[str]
-    """The only workers to use, by name."""
-    rehearsal: bool
-    """Use the demo models that ship with this package."""
-    seed: int | None
-    """Makes sampling repeatable."""
-    store: bool
-    """False: no traces are stored."""
-    approve: ApprovePlan | None
-    """Called with each plan."""
+    workers: Sequence[str]  # The only workers to use, by name
+    rehearsal: bool  # Use the demo models that ship with this package
+    seed: int | None  # Makes sampling repeatable
+    store: bool  # False: no traces are stored
+    approve: ApprovePlan | None  # Called with each plan
     settings: Mapping[str, Any]
     """Values by the names that `conductor config show` lists, as `{"limits.cost": "0.10"}`; they override files."""
-    config: str | Path | None
-    """The settings file to use instead of `config.toml`."""
+    config: str | Path | None  # The settings file to use instead of `config.toml`
 
 
 class AskOptions(TypedDict, total=False):
     """The arguments of `ask` besides the question, all of which may be left out."""
 
-    files: Sequence[str | Path]
-    """Files to attach: text in UTF-8, images, PDFs."""
-    system: str
-    """System text for every worker."""
-    schema: Mapping[str, Any] | None
-    """A JSON Schema for the answer."""
+    files: Sequence[str | Path]  # Files to attach: text in UTF-8, images, PDFs
+    system: str  # System text for every worker
+    schema: Mapping[str, Any] | None  # A JSON Schema for the answer
 
 
 class RunError(ConductorError):

@@ -47,8 +47,7 @@ class LoadedModels:
     def __init__(self) -> None:
         self._models: dict[str, Model] = {}
         self._slots: dict[tuple[str, int], asyncio.Semaphore] = {}
-        self.circuits = Circuits()
-        """Which of their workers are skipped for a time."""
+        self.circuits = Circuits()  # Which of their workers are skipped for a time
 
     @property
     def models(self) -> tuple[Model, ...]:
@@ -87,8 +86,7 @@ class OpenedConductor:
     conductor: Conductor
     loaded: LoadedModels
     planner: Worker | None = None
-    problem: str = ""
-    """After `close` or `leave`: why what was spent could not be recorded, else empty."""
+    problem: str = ""  # After `close` or `leave`: why what was spent could not be recorded, else empty
 
     async def close(self) -> None:
         """Close every model, and the record of what was spent."""

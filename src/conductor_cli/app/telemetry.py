@@ -74,8 +74,7 @@ class RunTelemetry:
         self._events: list[ev.Event] = []
         self._written: set[tuple[int, ...]] = set()
         """The attempts that have written some text: only their first piece is kept."""
-        self._began = 0
-        """Nanoseconds since 1970 at the beginning of the run whose spans are made."""
+        self._began = 0  # Nanoseconds since 1970 at the beginning of the run whose spans are made
 
     def read(self, event: ev.Event) -> None:
         """Keep an event; with the last one, send all that they say."""

@@ -42,8 +42,7 @@ class WorkerRow:
     pools: tuple[str, ...]
     price: Price | None
     price_source: str
-    accepts: tuple[MediaKind, ...]
-    """The kinds of attachments that it can read."""
+    accepts: tuple[MediaKind, ...]  # The kinds of attachments that it can read
 
     @property
     def worker(self) -> Worker:

@@ -111,11 +111,9 @@ class ServerSession:
         self.server = server
         self._keep = keep
         self.notices: list[str] = []
-        self.stale = False
-        """Whether the list of tools may have changed since it was read."""
+        self.stale = False  # Whether the list of tools may have changed since it was read
         self._program = ServerProgram(server.command, server.variables) if server.command else None
-        self._broken = ""
-        """Why the connection has ended; empty while it holds, and where its program knows the reason."""
+        self._broken = ""  # Why the connection has ended; empty while it holds, and where its program knows the reason
         self._client: Client | None = None
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
