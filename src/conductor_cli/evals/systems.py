@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Final
 
 from conductor_cli.core.errors import UsageError
@@ -122,14 +122,10 @@ def best_worker_on(workers: Sequence[Worker], tag: str) -> Worker:
 
 def find_tag(text: str, keywords: Keywords) -> str:
     """The tag whose words occur most often in `text`, the first one in a tie; empty if no word occurs."""
-    hits = {tag: len(_words_pattern(tuple(words)).findall(text)) for tag, words in keywords.items() if words}
+    patterns = {tag: rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)" for tag, words in keywords.items() if words}
+    hits = {tag: len(re.findall(pattern, text, re.IGNORECASE)) for tag, pattern in patterns.items()}
     best = max(hits, key=lambda tag: hits[tag], default="")
     return best if hits.get(best) else ""
-
-
-@lru_cache(maxsize=256)
-def _words_pattern(words: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)", re.IGNORECASE)
 
 
 ALONE: Final = "alone"  # Stands for every single worker; one of them is `alone:NAME`
@@ -141,7 +137,6 @@ NAMES: Final = (
     "conductor-ultra",
 )  # fmt: skip
 """The names that a user may give, besides `alone:NAME` and `reflect:NAME`."""
-TOO_FEW: Final = "needs at least two workers"
 DROPPED: Final = (
     dict.fromkeys(("moa-random", "moa-deep"), "moa")
     | dict.fromkeys(("smoothie-global", "smoothie-local"), "vote")
@@ -213,7 +208,7 @@ def _build_systems(conductor: Conductor, cases: Sequence[Case], keywords: Keywor
         raise UsageError("no worker of the pool is available", hint="conductor doctor says why")
     best = Pool(workers=workers).best()
     over_all = partial(without_planner, workers=workers)
-    too_few = "" if len(workers) > 1 else TOO_FEW
+    too_few = "" if len(workers) > 1 else "needs at least two workers"
     # A profile with its own prompt means that the model was trained on that prompt alone.
     plans_only = "" if conductor.profile.render is None else "this planner was trained only to plan"
 
