@@ -80,18 +80,6 @@ def test_a_plan_that_was_half_written_is_written_on() -> None:
     assert kinds(events)[0:3] == ["run_started", "notice", "step_planned"]
 
 
-def test_more_steps_than_are_allowed_now_get_an_answering_step() -> None:
-    half, _ = play_and_stop(setting(["A | - | one\nB | 1 | two\n", 60.0, "C"], constrained=True), 5.0, "cancelled")
-    planner = says("x")
-    run, events = play(setting(planner, limits=Limits(steps=2)), resume=half.trace)
-    assert planner.requests == []
-    assert (
-        notices(events)[-1]
-        == "the planner's output was not a valid plan; the steps planned so far are kept, and worker ann answers"
-    )
-    assert run.trace.steps[-1].step.access == (1, 2)
-
-
 def cut_short(trace: Trace, number: int) -> Trace:
     """The run as if step `number` had failed, and the others had gone on without its answer."""
     failed = tuple(

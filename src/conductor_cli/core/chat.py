@@ -210,7 +210,6 @@ class ThinkingSplitter:
 
     @property
     def inside(self) -> bool:
-        """Whether what comes next is thinking, as far as is known."""
         return self._place == "inside"
 
     def feed(self, piece: str) -> tuple[str, str]:

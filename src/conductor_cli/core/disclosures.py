@@ -174,7 +174,6 @@ class _RunReader:
 
 
 def _held(known: Iterable[tuple[str, str]], messages: Iterable[Message]) -> tuple[str, ...]:
-    """Return the names of those texts of which a prompt holds at least the beginning."""
     messages = tuple(messages)
     prompt = _normalized("\n\n".join(message.content for message in messages))
     attached = {f"file {each.name}" for message in messages for each in message.attachments}

@@ -80,19 +80,16 @@ def without_file_hash(planner: str) -> str:
     return planner.partition(" sha256")[0].partition(" (sha256")[0]
 
 
-def format_age(seconds: float) -> str:
-    """Return `now`, `5 min ago`, `3 h ago`, `12 d ago`."""
-    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= length:
-            return f"{int(seconds // length)} {unit} ago"
-    return "now"
-
-
 def format_time(time: str, now: datetime) -> str:
-    """Return an ISO 8601 time as its age; as its date after a month. `-` when it is no time."""
+    """Return an ISO 8601 time as its age, `5 min ago`; as its date after a month. `-` when it is no time."""
     try:
         then = datetime.fromisoformat(time)
     except ValueError:
         return UNKNOWN
     seconds = (now - (then if then.tzinfo else then.replace(tzinfo=UTC))).total_seconds()
-    return f"{then:%Y-%m-%d}" if seconds >= 30 * 86_400 else format_age(seconds)
+    if seconds >= 30 * 86_400:
+        return f"{then:%Y-%m-%d}"
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{int(seconds // length)} {unit} ago"
+    return "now"

@@ -118,7 +118,6 @@ class Ledger:
         self.spent = self.spent + usage
 
     def count(self, usage: Usage, calls: int) -> None:
-        """Count what was used before this ledger was there, with so many calls to workers."""
         self._calls += calls
         self.spent = self.spent + usage
 

@@ -142,7 +142,6 @@ class Schedule:
         self._waiting.append(number)
 
     def take_ready(self) -> list[int]:
-        """Return the steps to start now. They count as running from here on."""
         started = []
         # Lower numbers first: with few slots, the steps that others wait for tend to come early in a plan.
         for number in sorted(self._waiting):

@@ -50,13 +50,10 @@ def parse_plan_file(text: str, source: str) -> PlanFile:
     if not text.strip():
         raise UsageError(f"{source} is empty", hint='write one with: conductor plan "…"')
     try:
-        data = parse_json(text)
+        return _plan_file(parse_json(text))
     except ValueError as error:
-        raise UsageError(f"{source} is not a plan: not JSON ({error})", hint="write one with: conductor plan") from None
-    try:
-        return _plan_file(data)
-    except DecodeError as error:
-        raise UsageError(f"{source} is not a plan: {error}", hint="write one with: conductor plan") from None
+        why = str(error) if isinstance(error, DecodeError) else f"not JSON ({error})"
+        raise UsageError(f"{source} is not a plan: {why}", hint="write one with: conductor plan") from None
 
 
 def _plan_file(data: Any) -> PlanFile:  # noqa: ANN401 - any JSON value

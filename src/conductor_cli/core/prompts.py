@@ -58,7 +58,6 @@ def skills_for(workers: Sequence[Worker], profile: Profile) -> tuple[str, ...]:
 
 
 def _skill(tag: str) -> str:
-    """Return a tag as a skill is written: short, on one line, without what separates columns."""
     return " ".join(one_line(tag).replace("|", " ").split())[:24].strip()
 
 

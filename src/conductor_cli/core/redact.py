@@ -121,7 +121,14 @@ def _look_for(key: str) -> tuple[frozenset[bytes], frozenset[bytes], frozenset[b
     Most text is done with after a few letters that are no short part.
     """
     plain = [key, key[::-1]]
-    coded = [form for whole in _encodings(key) for form in (whole, whole[::-1])]
+    data = key.encode("utf-8", "surrogatepass")
+    # What of the encodings of a key does not depend on what stands around it.
+    whole = [
+        data.hex(),
+        *(b64encode(bytes(at) + data)[(at * 8 + 5) // 6 : (at + len(data)) * 8 // 6].decode() for at in range(3)),
+        *(b32encode(bytes(at) + data)[(at * 8 + 4) // 5 : (at + len(data)) * 8 // 5].decode() for at in range(5)),
+    ]
+    coded = [form for each in whole for form in (each, each[::-1])]
     forms = [_normal(form) for form in (*plain, *coded)]
     # Bytes of a key, encoded, are no word, but they may be digits alone.
     runs = _pieces(forms[len(plain) :], RUN)
@@ -146,16 +153,6 @@ def looks_random(text: str) -> bool:
 
 def _normal(text: str) -> bytes:
     return text.encode("ascii", "ignore").translate(_LOWER, _OTHERS)
-
-
-def _encodings(key: str) -> Iterator[str]:
-    """Yield what of the encodings of a key does not depend on what stands around it."""
-    data = key.encode("utf-8", "surrogatepass")
-    yield data.hex()
-    for before in range(3):
-        yield b64encode(bytes(before) + data)[(before * 8 + 5) // 6 : (before + len(data)) * 8 // 6].decode()
-    for before in range(5):
-        yield b32encode(bytes(before) + data)[(before * 8 + 4) // 5 : (before + len(data)) * 8 // 5].decode()
 
 
 def _alternations(text: str) -> int:

@@ -149,7 +149,6 @@ class StepRecord:
     nested: Trace | None = None
 
     def seconds(self, now: float) -> float:
-        """Return seconds that the step has taken until `now`, or took in all."""
         return 0.0 if self.started is None else (now if self.ended is None else self.ended) - self.started
 
 

@@ -70,7 +70,6 @@ class Price:
         return max(self.output, self.reasoning or self.output)
 
     def most(self, tokens_in: int, tokens_out: int) -> Decimal:
-        """Return the most that a call with so many tokens may cost, in dollars."""
         price = self.at(tokens_in)
         return (tokens_in * price.read + tokens_out * price.written) / MILLION
 

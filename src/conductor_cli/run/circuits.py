@@ -142,7 +142,6 @@ class Circuits:
         self._circuits: dict[_Key, Circuit] = {}
 
     def why_skipped(self, worker: Worker) -> Failure | None:
-        """Return why a worker is not asked now; None where it may be."""
         if not self.rules.failures or not (self._circuits or self.board):
             return None
         now = self._clock()

@@ -207,11 +207,8 @@ class RunResources:
         self.tool_calls_left = CALLS_PER_RUN if config.limits.tool_calls is None else config.limits.tool_calls
         self._open_tools = config.tools.open if config.tools is not None else None
         self._tools: ToolBox | None = None
-        self._provider_slots = config.provider_slots
-        self._daily_spend = config.daily_spend
-        self._leased = config.leased
+        self._config = config
         self.down = dict(config.unavailable)  # Workers that are not asked again in this run, and why
-        self._pool = config.pool
         self.circuits = config.circuits or Circuits(BreakerRules(failures=0))
         self._freed, self._times_freed = asyncio.Event(), 0
         shared = config.shared_semaphores
@@ -225,7 +222,6 @@ class RunResources:
         return self._tools
 
     async def close(self) -> None:
-        """End what this run has started: the servers of its tools."""
         tools, self._tools, self._open_tools = self._tools, None, None
         if tools is not None:
             await tools.close()
@@ -233,7 +229,11 @@ class RunResources:
     @property
     def skipped(self) -> Mapping[str, Failure]:
         """Workers that are asked only where nobody else can do a step, and why."""
-        why = {worker.name: self.circuits.why_skipped(worker) for worker in self._pool if worker.name not in self.down}
+        why = {
+            worker.name: self.circuits.why_skipped(worker)
+            for worker in self._config.pool
+            if worker.name not in self.down
+        }
         return {name: failure for name, failure in why.items() if failure is not None}
 
     def turn(self, model: Model) -> AbstractAsyncContextManager[None]:
@@ -244,7 +244,7 @@ class RunResources:
         return self._model_semaphores.get(id(model), _NO_WAIT)
 
     def provider_slot(self, worker: Worker) -> AbstractAsyncContextManager[None]:
-        return self._provider_slots.get(worker.name, _NO_WAIT)
+        return self._config.provider_slots.get(worker.name, _NO_WAIT)
 
     async def reserve(self, tokens_in: int, answer: int, price: Price | None, worker: Worker | None) -> Reservation:
         """Reserve tokens and money for a call of `worker`, or of the conductor where that is None.
@@ -260,10 +260,10 @@ class RunResources:
             self._times_freed += 1
             self._freed.set()
 
-        spend = self._daily_spend
+        spend, leased = self._config.daily_spend, self._config.leased
         while True:
             before = self._times_freed
-            reservation = await spend.reserve(decide, release, worker, self._leased) if spend else decide(NO_DAY_LIMITS)
+            reservation = await spend.reserve(decide, release, worker, leased) if spend else decide(NO_DAY_LIMITS)
             if reservation is not None:
                 return reservation
             # There is no lock around this: nothing is awaited between looking for room and waiting for the event.
@@ -277,8 +277,8 @@ class RunResources:
         `cached`: the reply came from the response cache, so nothing was spent today. `failed`: it is not used.
         """
         self.ledger.settle(reservation, usage)
-        if self._daily_spend:
-            self._daily_spend.settle(reservation, NO_USAGE if cached else usage, failed=failed)
+        if self._config.daily_spend:
+            self._config.daily_spend.settle(reservation, NO_USAGE if cached else usage, failed=failed)
         self._times_freed += 1
         self._freed.set()
 

@@ -109,270 +109,265 @@ def _unusable(state: RunContext, record: StepRecord) -> set[str]:
 FINISH: Final = "Answer the question, using what the earlier steps found."
 
 
-class Planner:
-    """Makes the plan of one run. Each step is announced as soon as it is complete."""
+async def make_plan(state: RunContext) -> Failure | None:
+    """Have the plan written, read from a file, or reused. Returns what makes that impossible."""
+    if state.goes_on and _take_over(state, state.trace):
+        return None
+    if state.given_plan is not None:
+        return _announce(state, state.given_plan)
+    if state.resumed is not None and not state.goes_on and _reuse(state, state.resumed):
+        return None
+    if state.config.model is None:
+        return Failure(kind="conductor", message="there is no planner to plan with", reason="no_planner")
+    if not state.policy.may_show_steps(state.steps_before()):
+        return _fall_back(state, "the resumed plan may reveal inputs hidden from the planner")
+    return await _write(state, state.config.model)
 
-    def __init__(self, state: RunContext) -> None:
-        self._state = state
 
-    async def make_plan(self) -> Failure | None:
-        """Have the plan written, read from a file, or reused. Returns what makes that impossible."""
-        state = self._state
-        if state.goes_on and self._take_over(state.trace):
+async def go_on(state: RunContext) -> Failure | None:
+    """Have the rest of the plan written, once its revision has begun. Returns what ends the run."""
+    assert state.config.model is not None
+    failure = await _write(state, state.config.model)
+    if failure is None or failure.kind == "limit":
+        return failure
+    return _fall_back(state, failure.message)
+
+
+async def wait_for_approval(state: RunContext) -> Failure | None:
+    """Offer the plan until the user approves it, then start it. Returns what makes planning again impossible."""
+    while True:
+        state.emit(ev.PlanOffered(at=state.now()))
+        state.decision = asyncio.get_running_loop().create_future()
+        decision = await state.answer_of_user(state.decision)
+        if decision.edited is not None:
+            state.emit(ev.PlanDecided(at=state.now(), verdict="edited"))
+            state.discard_plan()
+            failure = _announce(state, decision.edited, reviewed=True)
+        elif decision.feedback:
+            # The plan as the conductor wrote it, without the review that was appended.
+            plan = state.trace.plan
+            assert isinstance(plan, Plan)
+            if state.reviews > 0 and len(plan.steps) > 1 and plan.steps[-1].subtask == REVIEW:
+                plan = replace(plan, steps=plan.steps[:-1])
+            state.rejected_plans += (RejectedPlan(plan=plan, feedback=decision.feedback),)
+            state.emit(ev.PlanDecided(at=state.now(), verdict="replan", feedback=decision.feedback))
+            state.discard_plan()
+            assert state.config.model is not None
+            failure = await _write(state, state.config.model)
+        else:
+            state.emit(ev.PlanDecided(at=state.now(), verdict="approved"))
+            state.awaits_approval = False
+            state.wake()
             return None
-        if state.given_plan is not None:
-            return self._announce(state.given_plan)
-        if state.resumed is not None and not state.goes_on and self._reuse(state.resumed):
-            return None
-        if state.config.model is None:
-            return Failure(kind="conductor", message="there is no planner to plan with", reason="no_planner")
-        if not state.policy.may_show_steps(state.steps_before()):
-            return self._fall_back("the resumed plan may reveal inputs hidden from the planner")
-        return await self._write(state.config.model)
-
-    async def go_on(self) -> Failure | None:
-        """Have the rest of the plan written, once its revision has begun. Returns what ends the run."""
-        assert self._state.config.model is not None
-        failure = await self._write(self._state.config.model)
-        if failure is None or failure.kind == "limit":
-            return failure
-        return self._fall_back(failure.message)
-
-    async def wait_for_approval(self) -> Failure | None:
-        """Offer the plan until the user approves it, then start it. Returns what makes planning again impossible."""
-        state = self._state
-        while True:
-            state.emit(ev.PlanOffered(at=state.now()))
-            decision = await state.next_decision()
-            if decision.edited is not None:
-                state.emit(ev.PlanDecided(at=state.now(), verdict="edited"))
-                state.discard_plan()
-                failure = self._announce(decision.edited, reviewed=True)
-            elif decision.feedback:
-                # The plan as the conductor wrote it, without the review that was appended.
-                plan = state.trace.plan
-                assert isinstance(plan, Plan)
-                if state.reviews > 0 and len(plan.steps) > 1 and plan.steps[-1].subtask == REVIEW:
-                    plan = replace(plan, steps=plan.steps[:-1])
-                state.rejected_plans += (RejectedPlan(plan=plan, feedback=decision.feedback),)
-                state.emit(ev.PlanDecided(at=state.now(), verdict="replan", feedback=decision.feedback))
-                state.discard_plan()
-                assert state.config.model is not None
-                failure = await self._write(state.config.model)
-            else:
-                state.emit(ev.PlanDecided(at=state.now(), verdict="approved"))
-                state.awaits_approval = False
-                state.wake()
-                return None
-            if failure is not None:
-                return failure
-
-    def problem_with(self, plan: Plan, *, reviewed: bool = False) -> Failure | None:
-        """Return why a plan that the conductor did not write cannot be run; None where it can.
-
-        It names its workers on purpose, so no worker is replaced by another. `reviewed`: it already holds the reviews
-        that `limits.recursion` appends.
-        """
-        state = self._state
-        forbidden = state.policy.plan_violation(plan)
-        if forbidden is not None:
-            return forbidden
-        for step in plan.steps:
-            why = state.resources.down.get(step.worker)
-            if why is not None:
-                return replace(why, message=f"the plan names {step.worker}, which cannot be used: {why.message}")
-        try:
-            rules = self._rules()
-            # A step on the conductor itself is not a worker of the pool, and `MAX_STEPS` bounds only what a model
-            # writes.
-            most = (state.config.limits.steps or MAX_STEPS) + (state.reviews if reviewed else 0)
-            check_plan(plan, replace(rules, workers=(*rules.workers, SELF), steps=most))
-        except PlanError as error:
-            return Failure(kind="usage", message=error.message, hint=error.hint, reason=error.reason)
-        unseen = state.media_access.fault(plan.steps)
-        return Failure(kind="usage", message=unseen, reason="plan_invalid") if unseen else None
-
-    def _announce(self, plan: Plan, *, reviewed: bool = False) -> Failure | None:
-        failure = self.problem_with(plan, reviewed=reviewed)
         if failure is not None:
             return failure
-        known = len(self._state.trace.steps)  # where another process has begun to announce them
-        for number, step in enumerate(plan.steps[known:], start=known + 1):
-            last = number == len(plan.steps)
-            if reviewed:
-                self._state.add_step(number, step, last=last)
-            else:
-                announce_parsed(self._state, ParsedStep(number=number, step=step, last=last))
-        self._state.finish_plan(self._state.current_plan(plan.reasoning))
-        return None
 
-    def _take_over(self, trace: Trace) -> bool:
-        """Schedule what a process that was lost has left to do. Returns whether its plan is complete.
 
-        What the calls cost that it was making is not known, so each counts as one without a price.
-        """
-        state, resources = self._state, self._state.resources
-        if not state.nested:
-            state.notice("the process of this run was lost; another one goes on with it", recovered=True)
-        if trace.revised is not None:
-            given_up = next(record for record in trace.steps if record.number == trace.revised.step)
-            _revise(state, trace.revised, given_up)
-        lost = Failure(kind="terminated", message="the process that made this call was lost", reason="taken_over")
-        for record in trace.steps:
-            in_flight = record.state == "running" and record.step.worker != SELF
-            if in_flight and not (record.failed and record.failed[-1].attempt == record.attempt):
-                place: Any = {"at": state.now(), "step": record.number, "attempt": record.attempt}
-                state.emit(ev.StepFailed(**place, error=lost, usage=Usage(calls=1, unpriced=1), retry_in=0.0))
-            state.schedule.add(record.number, record.step.worker, record.step.access)
-            if record.state in ENDED:
-                state.schedule.mark_ended(record.number)
-        if not state.nested:
-            left = (each.nested.usage for each in trace.steps if each.nested is not None and each.state not in ENDED)
-            spent = sum(left, state.trace.usage)
-            resources.ledger.count(spent, spent.calls - trace.planning.calls)
-            resources.tool_calls_left -= sum(len(record.tools) for record in trace.steps)
-        if trace.plan is None and any(record.last for record in trace.steps):
-            state.finish_plan(state.current_plan())
-        state.wake()
-        return state.trace.plan is not None
+def problem_with(state: RunContext, plan: Plan, *, reviewed: bool = False) -> Failure | None:
+    """Return why a plan that the conductor did not write cannot be run; None where it can.
 
-    def _reuse(self, earlier: Trace) -> bool:
-        """Reuse the steps of a resumed run, finished or not. Returns whether its plan is complete."""
-        state = self._state
-        done = [str(number) for number in earlier.done()]
-        if earlier.steps:
-            what = f"finished step{'s' * (len(done) > 1)} {', '.join(done)}" if done else "the plan"
-            state.notice(f"reusing {what} of run {earlier.run}")
-        if state.repeated:
-            again = ", ".join(map(str, state.repeated))
-            state.notice(
-                f"doing step{'s' * (len(state.repeated) > 1)} {again} again, which had to do without an answer"
-            )
-        revised, first = earlier.revised, earlier.revised.first if earlier.revised is not None else 0
-        before = [record for record in earlier.steps if not first or record.number < first]
-        for record in before:
-            self._reuse_step(record, earlier)
-        if revised is not None:
-            given_up = next(record for record in earlier.steps if record.number == revised.step)
-            _revise(state, replace(revised, at=state.now()), given_up)
-        for record in earlier.steps[len(before) :]:
-            self._reuse_step(record, earlier)
-        if isinstance(earlier.plan, KeepAnswer):
-            state.finish_plan(earlier.plan)
-        elif earlier.plan is not None or any(record.last for record in earlier.steps):
-            state.finish_plan(earlier.plan or state.current_plan())
-        return state.trace.plan is not None
+    It names its workers on purpose, so no worker is replaced by another. `reviewed`: it already holds the reviews
+    that `limits.recursion` appends.
+    """
+    forbidden = state.policy.plan_violation(plan)
+    if forbidden is not None:
+        return forbidden
+    for step in plan.steps:
+        why = state.resources.down.get(step.worker)
+        if why is not None:
+            return replace(why, message=f"the plan names {step.worker}, which cannot be used: {why.message}")
+    try:
+        rules = _rules(state)
+        # A step on the conductor itself is not a worker of the pool, and `MAX_STEPS` bounds only what a model
+        # writes.
+        most = (state.config.limits.steps or MAX_STEPS) + (state.reviews if reviewed else 0)
+        check_plan(plan, replace(rules, workers=(*rules.workers, SELF), steps=most))
+    except PlanError as error:
+        return Failure(kind="usage", message=error.message, hint=error.hint, reason=error.reason)
+    unseen = state.media_access.fault(plan.steps)
+    return Failure(kind="usage", message=unseen, reason="plan_invalid") if unseen else None
 
-    def _reuse_step(self, record: StepRecord, earlier: Trace) -> None:
-        """Reuse one step: its answer if it has one, else the step; one that was given up stays so."""
-        state, revised, number = self._state, earlier.revised, record.number
-        if record.state == "done":
-            # The events are repeated. That costs nothing now.
-            place: Any = {"step": number, "attempt": 1, "text": record.text}
-            state.announce_step(number, record.step, last=record.last)
-            state.emit(
-                ev.StepStarted(at=state.now(), step=number, worker=record.worker, attempt=1, prompt=record.prompt)
-            )
-            state.emit(ev.StepDelta(at=state.now(), **place, thinking=record.thinking))
-            state.emit(ev.StepFinished(at=state.now(), **place, usage=NO_USAGE, finish=record.finish or "stop"))
-            state.schedule.mark_ended(number)
-        elif revised is not None and number in (revised.step, *revised.left_out):
-            state.announce_step(number, record.step, last=record.last)
-            state.schedule.mark_ended(number)
-            state.stop_step(number, "plan_revised")
+
+def _announce(state: RunContext, plan: Plan, *, reviewed: bool = False) -> Failure | None:
+    failure = problem_with(state, plan, reviewed=reviewed)
+    if failure is not None:
+        return failure
+    known = len(state.trace.steps)  # where another process has begun to announce them
+    for number, step in enumerate(plan.steps[known:], start=known + 1):
+        last = number == len(plan.steps)
+        if reviewed:
+            state.add_step(number, step, last=last)
         else:
-            state.add_step(number, record.step, last=record.last)
+            announce_parsed(state, ParsedStep(number=number, step=step, last=last))
+    state.finish_plan(state.current_plan(plan.reasoning))
+    return None
 
-    async def _write(self, model: Model) -> Failure | None:
-        """Ask the conductor, again after each fault, and at last fall back on the best worker."""
-        state, fault = self._state, ""
-        tries = state.config.profile.sampling.tries
-        why = "the planner's output was not a valid plan"
-        for attempt in range(1, tries + 1):
-            standing = state.current_plan().steps
-            context = self._context(first=len(standing) + 1)
-            if context.first > context.rules.steps or (fault and not context.offers_choice):
-                break  # the valid steps already fill the plan, or there is only one, which needs no planner
-            stream = PlanStream(state, model, context, attempt)
-            try:
-                await stream.read(standing, fault)
-            except PlanError as error:
-                fault, why = error.message, "the planner's output was not a valid plan"
-                stream.reject(error.line, error)
-            except LimitReached as error:
-                return error.failure
-            except ModelError as error:
-                if not error.retryable:
-                    return _cannot_plan(error, state.config.key_hint)
-                fault, why = "", f"the planner failed ({error.message})"
-                stream.reject("", error)
-                # One that could not be reached fails the run; for one that wrote nonsense there is a fallback plan.
-                if attempt == tries and error.reason in ("connect", "timeout") and not state.trace.steps:
-                    return _cannot_plan(error, state.config.key_hint)
-                if attempt < tries:
-                    await asyncio.sleep(retry_wait(attempt + 1, error.retry_after, state.config.random))
-            else:
-                stream.finish()
-                return None
-            finally:
-                stream.settle()
-        return self._fall_back(why)
 
-    def _fall_back(self, why: str) -> Failure | None:
-        """Have the best worker answer, with everything it may see. Returns why no worker can.
+def _take_over(state: RunContext, trace: Trace) -> bool:
+    """Schedule what a process that was lost has left to do. Returns whether its plan is complete.
 
-        Where the profile has no fallback, no worker can. The policy may hide some inputs from a worker; one that sees
-        the whole question is preferred.
-        """
-        state = self._state
-        number = len(state.trace.steps) + 1
-        worker: str | None = None
-        if state.config.profile.fallback:
-            config, policy = state.config, state.policy
-            unusable = state.revision.unusable if state.revision is not None else ()
-            absent = {*state.resources.down, *state.resources.skipped, *unusable}
-            rules = config.rules(given=False, depth_left=0, down=absent, excluded=policy.excluded)
-            names = [name for name in rules.workers if not policy.withheld(name)] or rules.workers
-            names = state.media_access.best_of(names)
-            worker = Pool(workers=tuple(config.pool[name] for name in names)).best().name if names else None
-        if worker is None and state.revision is not None:
-            return None  # the answer is what the finished steps have
-        if not state.config.profile.fallback:
-            rejected = state.trace.rejected
-            if len(rejected) > 1:
-                why = f"none of {len(rejected)} plans was valid; the last one"
-            message = f"no answer: {why}" + (f": {rejected[-1].problem}" if rejected else "")
-            return Failure(kind="worker", message=message, hint="ask in other words", reason="declined")
-        if worker is None:
-            message = f"{why}, and the policy allows no worker to answer alone"
-            return Failure(kind="policy", message=message, hint=POLICY_HINT)
-        how = "as a fallback," if number == 1 else "the steps planned so far are kept, and"
-        state.notice(f"{why}; {how} worker {worker} answers", recovered=True)
-        everything = self._context().all_before(number)
-        step = Step(worker=worker, subtask=FINISH if number > 1 else ANSWER_DIRECTLY, access=everything)
-        step = state.policy.without_hidden(state.steps_before(), step)
-        announce_parsed(state, ParsedStep(number=number, step=step, last=True))
+    What the calls cost that it was making is not known, so each counts as one without a price.
+    """
+    resources = state.resources
+    if not state.nested:
+        state.notice("the process of this run was lost; another one goes on with it", recovered=True)
+    if trace.revised is not None:
+        given_up = next(record for record in trace.steps if record.number == trace.revised.step)
+        _revise(state, trace.revised, given_up)
+    lost = Failure(kind="terminated", message="the process that made this call was lost", reason="taken_over")
+    for record in trace.steps:
+        in_flight = record.state == "running" and record.step.worker != SELF
+        if in_flight and not (record.failed and record.failed[-1].attempt == record.attempt):
+            place: Any = {"at": state.now(), "step": record.number, "attempt": record.attempt}
+            state.emit(ev.StepFailed(**place, error=lost, usage=Usage(calls=1, unpriced=1), retry_in=0.0))
+        state.schedule.add(record.number, record.step.worker, record.step.access)
+        if record.state in ENDED:
+            state.schedule.mark_ended(record.number)
+    if not state.nested:
+        left = (each.nested.usage for each in trace.steps if each.nested is not None and each.state not in ENDED)
+        spent = sum(left, state.trace.usage)
+        resources.ledger.count(spent, spent.calls - trace.planning.calls)
+        resources.tool_calls_left -= sum(len(record.tools) for record in trace.steps)
+    if trace.plan is None and any(record.last for record in trace.steps):
         state.finish_plan(state.current_plan())
-        return None
+    state.wake()
+    return state.trace.plan is not None
 
-    def _rules(self, *, skipping: bool = False) -> PlanRules:
-        """Return the rules of the plan; with `skipping`, over the workers that are not skipped for a time."""
-        state = self._state
-        given, excluded = bool(state.question.given), state.policy.excluded
-        down = {*state.resources.down, *(state.resources.skipped if skipping else ())}
-        if state.revision is not None:
-            down |= state.revision.unusable
-        rules = state.config.rules(given=given, depth_left=state.depth_left, down=down, excluded=excluded)
-        # The only step must be done by a worker that can see what is attached.
-        if state.media_access.files and (state.config.mode == "mini" or rules.steps == 1):
-            rules = replace(rules, workers=state.media_access.best_of(rules.workers))
-        if state.revision is not None:
-            rules = replace(rules, steps=state.revision.first - 1 + state.revision.most)
-        return rules
 
-    def _context(self, first: int = 1) -> PlanFormatContext:
-        context = self._state.config.context(self._rules(skipping=True))
-        return replace(context, first=first, hidden=self._state.given_up)
+def _reuse(state: RunContext, earlier: Trace) -> bool:
+    done = [str(number) for number in earlier.done()]
+    if earlier.steps:
+        what = f"finished step{'s' * (len(done) > 1)} {', '.join(done)}" if done else "the plan"
+        state.notice(f"reusing {what} of run {earlier.run}")
+    if state.repeated:
+        again = ", ".join(map(str, state.repeated))
+        state.notice(f"doing step{'s' * (len(state.repeated) > 1)} {again} again, which had to do without an answer")
+    revised, first = earlier.revised, earlier.revised.first if earlier.revised is not None else 0
+    before = [record for record in earlier.steps if not first or record.number < first]
+    for record in before:
+        _reuse_step(state, record, earlier)
+    if revised is not None:
+        given_up = next(record for record in earlier.steps if record.number == revised.step)
+        _revise(state, replace(revised, at=state.now()), given_up)
+    for record in earlier.steps[len(before) :]:
+        _reuse_step(state, record, earlier)
+    if isinstance(earlier.plan, KeepAnswer):
+        state.finish_plan(earlier.plan)
+    elif earlier.plan is not None or any(record.last for record in earlier.steps):
+        state.finish_plan(earlier.plan or state.current_plan())
+    return state.trace.plan is not None
+
+
+def _reuse_step(state: RunContext, record: StepRecord, earlier: Trace) -> None:
+    """Reuse one step: its answer if it has one, else the step; one that was given up stays so."""
+    revised, number = earlier.revised, record.number
+    if record.state == "done":
+        # The events are repeated. That costs nothing now.
+        place: Any = {"step": number, "attempt": 1, "text": record.text}
+        state.announce_step(number, record.step, last=record.last)
+        state.emit(ev.StepStarted(at=state.now(), step=number, worker=record.worker, attempt=1, prompt=record.prompt))
+        state.emit(ev.StepDelta(at=state.now(), **place, thinking=record.thinking))
+        state.emit(ev.StepFinished(at=state.now(), **place, usage=NO_USAGE, finish=record.finish or "stop"))
+        state.schedule.mark_ended(number)
+    elif revised is not None and number in (revised.step, *revised.left_out):
+        state.announce_step(number, record.step, last=record.last)
+        state.schedule.mark_ended(number)
+        state.stop_step(number, "plan_revised")
+    else:
+        state.add_step(number, record.step, last=record.last)
+
+
+async def _write(state: RunContext, model: Model) -> Failure | None:
+    """Ask the conductor, again after each fault, and at last fall back on the best worker."""
+    fault = ""
+    tries = state.config.profile.sampling.tries
+    why = "the planner's output was not a valid plan"
+    for attempt in range(1, tries + 1):
+        standing = state.current_plan().steps
+        context = _context(state, first=len(standing) + 1)
+        if context.first > context.rules.steps or (fault and not context.offers_choice):
+            break  # the valid steps already fill the plan, or there is only one, which needs no planner
+        stream = PlanStream(state, model, context, attempt)
+        try:
+            await stream.read(standing, fault)
+        except PlanError as error:
+            fault, why = error.message, "the planner's output was not a valid plan"
+            stream.reject(error.line, error)
+        except LimitReached as error:
+            return error.failure
+        except ModelError as error:
+            if not error.retryable:
+                return _cannot_plan(error, state.config.key_hint)
+            fault, why = "", f"the planner failed ({error.message})"
+            stream.reject("", error)
+            # One that could not be reached fails the run; for one that wrote nonsense there is a fallback plan.
+            if attempt == tries and error.reason in ("connect", "timeout") and not state.trace.steps:
+                return _cannot_plan(error, state.config.key_hint)
+            if attempt < tries:
+                await asyncio.sleep(retry_wait(attempt + 1, error.retry_after, state.config.random))
+        else:
+            stream.finish()
+            return None
+        finally:
+            stream.settle()
+    return _fall_back(state, why)
+
+
+def _fall_back(state: RunContext, why: str) -> Failure | None:
+    """Have the best worker answer, with everything it may see. Returns why no worker can.
+
+    Where the profile has no fallback, no worker can. The policy may hide some inputs from a worker; one that sees
+    the whole question is preferred.
+    """
+    number = len(state.trace.steps) + 1
+    worker: str | None = None
+    if state.config.profile.fallback:
+        config, policy = state.config, state.policy
+        unusable = state.revision.unusable if state.revision is not None else ()
+        absent = {*state.resources.down, *state.resources.skipped, *unusable}
+        rules = config.rules(given=False, depth_left=0, down=absent, excluded=policy.excluded)
+        names = [name for name in rules.workers if not policy.withheld(name)] or rules.workers
+        names = state.media_access.best_of(names)
+        worker = Pool(workers=tuple(config.pool[name] for name in names)).best().name if names else None
+    if worker is None and state.revision is not None:
+        return None  # the answer is what the finished steps have
+    if not state.config.profile.fallback:
+        rejected = state.trace.rejected
+        if len(rejected) > 1:
+            why = f"none of {len(rejected)} plans was valid; the last one"
+        message = f"no answer: {why}" + (f": {rejected[-1].problem}" if rejected else "")
+        return Failure(kind="worker", message=message, hint="ask in other words", reason="declined")
+    if worker is None:
+        message = f"{why}, and the policy allows no worker to answer alone"
+        return Failure(kind="policy", message=message, hint=POLICY_HINT)
+    how = "as a fallback," if number == 1 else "the steps planned so far are kept, and"
+    state.notice(f"{why}; {how} worker {worker} answers", recovered=True)
+    everything = _context(state).all_before(number)
+    step = Step(worker=worker, subtask=FINISH if number > 1 else ANSWER_DIRECTLY, access=everything)
+    step = state.policy.without_hidden(state.steps_before(), step)
+    announce_parsed(state, ParsedStep(number=number, step=step, last=True))
+    state.finish_plan(state.current_plan())
+    return None
+
+
+def _rules(state: RunContext, *, skipping: bool = False) -> PlanRules:
+    """Return the rules of the plan; with `skipping`, over the workers that are not skipped for a time."""
+    given, excluded = bool(state.question.given), state.policy.excluded
+    down = {*state.resources.down, *(state.resources.skipped if skipping else ())}
+    if state.revision is not None:
+        down |= state.revision.unusable
+    rules = state.config.rules(given=given, depth_left=state.depth_left, down=down, excluded=excluded)
+    # The only step must be done by a worker that can see what is attached.
+    if state.media_access.files and (state.config.mode == "mini" or rules.steps == 1):
+        rules = replace(rules, workers=state.media_access.best_of(rules.workers))
+    if state.revision is not None:
+        rules = replace(rules, steps=state.revision.first - 1 + state.revision.most)
+    return rules
+
+
+def _context(state: RunContext, first: int = 1) -> PlanFormatContext:
+    context = state.config.context(_rules(state, skipping=True))
+    return replace(context, first=first, hidden=state.given_up)
 
 
 def _cannot_plan(error: ConductorError, key_hint: str) -> Failure:

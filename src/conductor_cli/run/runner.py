@@ -24,7 +24,7 @@ from conductor_cli.core.trace import ENDED, StepRecord, Trace, apply_event, desc
 from conductor_cli.core.usage import NO_USAGE
 from conductor_cli.run.conductor import Conductor, RunResources, ToolVerdict, new_run_id
 from conductor_cli.run.executor import run_step
-from conductor_cli.run.planner import Planner, begin_revision, wants_revision
+from conductor_cli.run.planner import begin_revision, go_on, make_plan, problem_with, wait_for_approval, wants_revision
 from conductor_cli.run.state import NOT_CHECKED, NOT_JSON, RunContext, StopKind
 
 log = logging.getLogger(__name__)
@@ -94,7 +94,6 @@ class Run:
         self.state = state
         self.id, self.question, self.config = state.id, state.question, state.config
         state.wake = self._start_ready
-        self._planner = Planner(state)
         self._group: asyncio.TaskGroup | None = None
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._nested: dict[int, Run] = {}
@@ -168,7 +167,7 @@ class Run:
         return self.may_edit_plan and able and self.state.policy.may_show_steps(self.state.steps_before())
 
     def problem_with(self, plan: Plan) -> Failure | None:
-        return self._planner.problem_with(plan, reviewed=True)
+        return problem_with(self.state, plan, reviewed=True)
 
     # What happens inside
 
@@ -250,7 +249,6 @@ class Run:
                 state.put(None)
 
     def _announce_start(self) -> None:
-        """Open the stream, and say who cannot be asked in this run."""
         state, config, earlier = self.state, self.config, self.state.resumed
         planner = config.name
         if config.model is None and earlier is not None:
@@ -288,9 +286,9 @@ class Run:
 
     async def _plan(self) -> None:
         try:
-            failure = await self._planner.make_plan()
+            failure = await make_plan(self.state)
             if failure is None and self.state.awaits_approval and not self._over.is_set():
-                failure = await self._planner.wait_for_approval()
+                failure = await wait_for_approval(self.state)
         except Exception as error:  # an error of our own must not leave the stream without its end
             log.debug("planning failed", exc_info=True)
             failure = internal_failure(error)
@@ -335,7 +333,7 @@ class Run:
             if not wants_revision(self.state, number):
                 return None
             begin_revision(self.state, number)
-            return await self._planner.go_on()
+            return await go_on(self.state)
         finally:
             self._revising = False
 

@@ -13,7 +13,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Message
@@ -21,12 +21,11 @@ from conductor_cli.core.continuation import without_outdated
 from conductor_cli.core.data_policy import DataPolicy, MediaAccess, find_media_access
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import Decision, KeepAnswer, Plan, RejectedPlan, Revision, Schedule, Step
-from conductor_cli.core.pool import Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import StepRecord, Trace, apply_event
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.programs.schema_check import CheckStopped, find_fault
-from conductor_cli.run.conductor import Conductor, RunResources, ToolVerdict
+from conductor_cli.run.conductor import Conductor, RunResources
 
 NOT_JSON: Final = "it is not JSON"
 NOT_CHECKED: Final = "the check takes too much time or memory"
@@ -55,6 +54,8 @@ def with_fault(messages: tuple[Message, ...], answer: str, fault: str) -> tuple[
     )
     return (*messages, Message(role="assistant", content=answer), Message(role="user", content=told))
 
+
+T = TypeVar("T")
 
 StopKind = Literal["cancelled", "terminated", "limit"]
 
@@ -143,7 +144,6 @@ class RunContext:
 
     @property
     def goes_on(self) -> bool:
-        """Whether another process has begun this run."""
         return self.resumed is not None and self.resumed.run == self.id
 
     # The stream of events
@@ -189,7 +189,6 @@ class RunContext:
         self.emit(planned)
 
     def add_step(self, number: int, step: Step, *, last: bool) -> None:
-        """Announce a complete step of the plan, and start it as soon as it may start."""
         self.announce_step(number, step, last=last)
         self.schedule.add(number, step.worker, step.access)
         self.wake()
@@ -199,23 +198,11 @@ class RunContext:
         self.wake()
 
     def discard_plan(self) -> None:
-        """Forget the steps of the plan, none of which was started."""
         per_worker = {worker.name: worker.parallel for worker in self.config.pool}
         self.schedule = Schedule(self.config.limits.parallel, per_worker)
         self.planning_since = self.now()
 
-    async def next_decision(self) -> Decision:
-        self.decision = asyncio.get_running_loop().create_future()
-        decision: Decision = await self._answer_of_user(self.decision)
-        return decision
-
-    async def verdict_on(self, offered: ev.ToolOffered) -> ToolVerdict:
-        verdict = self.resources.approvals.verdict()
-        self.emit(offered)
-        said: ToolVerdict = await self._answer_of_user(verdict)
-        return said
-
-    async def _answer_of_user(self, answer: asyncio.Future[Any]) -> Any:  # noqa: ANN401 - whatever they decide on
+    async def answer_of_user(self, answer: asyncio.Future[T]) -> T:
         """Return what the user says. The time that they take does not count against the limit on seconds."""
         loop, limit = asyncio.get_running_loop(), self.time_limit
         began, due = loop.time(), limit.when() if limit is not None else None
@@ -257,19 +244,6 @@ class RunContext:
         step = planned if planned.worker == worker else replace(planned, worker=worker)
         return self.policy.violation(self.steps_before(number), step)
 
-    def allowed_tool_servers(self, number: int, worker: Worker) -> tuple[str, ...]:
-        """The servers whose tools step `number` may call when `worker` does it; the user is told of the others."""
-        step, before = replace(self.record(number).step, worker=worker.name), self.steps_before(number)
-        allowed = []
-        for server in worker.tools:
-            why = self.policy.tool_objection(server, before, step)
-            text = f"{worker.name} does not get the tools of {server}: {why}"
-            if not why:
-                allowed.append(server)
-            elif all((notice.text, notice.step) != (text, number) for notice in self.trace.notices):
-                self.notice(text, number)
-        return tuple(allowed)
-
     async def schema_fault(self, answer: str) -> str:
         """Return what an answer breaks of the question's JSON Schema; empty where it breaks nothing."""
         if self.question.schema is None:
@@ -280,7 +254,6 @@ class RunContext:
 
     @property
     def stop_reason(self) -> ev.StopReason:
-        """Why steps are stopped when the run ends now."""
         if self._stop_reason is not None:
             return self._stop_reason
         if self.stopped_by is None:

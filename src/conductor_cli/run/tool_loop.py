@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from conductor_cli.core import events as ev
@@ -38,8 +38,19 @@ class ModelReply:
 
 
 async def open_tool_loop(state: RunContext, number: int, worker: Worker, attempt: int) -> ToolLoop | None:
-    """Return the tools of an attempt; None where the worker has none or the policy lets it use none."""
-    servers = state.allowed_tool_servers(number, worker) if state.config.tools is not None else ()
+    """Return the tools of an attempt; None where the worker has none or the policy lets it use none.
+
+    The user is told which servers the policy keeps from the step.
+    """
+    step, before = replace(state.record(number).step, worker=worker.name), state.steps_before(number)
+    servers = []
+    for server in worker.tools if state.config.tools is not None else ():
+        why = state.policy.tool_objection(server, before, step)
+        text = f"{worker.name} does not get the tools of {server}: {why}"
+        if not why:
+            servers.append(server)
+        elif all((notice.text, notice.step) != (text, number) for notice in state.trace.notices):
+            state.notice(text, number)
     box = state.resources.tools if servers else None
     if box is None:
         return None
@@ -129,9 +140,10 @@ class ToolLoop:
                 server, worker = tool.server, self._worker.name
 
                 async def ask() -> ToolVerdict:
-                    return await state.verdict_on(
-                        ev.ToolOffered(at=state.now(), **place, call=call, server=server, worker=worker)
-                    )
+                    verdict = state.resources.approvals.verdict()
+                    offered = ev.ToolOffered(at=state.now(), **place, call=call, server=server, worker=worker)
+                    state.emit(offered)
+                    return await state.answer_of_user(verdict)
 
                 problem = await state.resources.approvals.objection(tool, ask)
                 if problem == NOBODY:

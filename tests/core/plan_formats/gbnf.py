@@ -1,7 +1,7 @@
 """Draws texts that a GBNF grammar admits. Reads the grammar's own notation and knows nothing of plans.
 
-What it knows: rules, literals and their escapes, classes (also negated, with ranges), groups, choices, and the counts
-`*`, `+`, `?`, `{n}`, `{n,}`, `{n,m}`. Where a class admits it, awkward signs are drawn far more often than others.
+What it knows: rules, literals and their escapes, classes with ranges, groups, choices, and the counts `?` and `{n,m}`.
+Where a class admits it, awkward signs are drawn far more often than others.
 """
 
 from __future__ import annotations
@@ -102,8 +102,6 @@ class _Reader:
 
     def signs(self) -> Draw:
         self.at += 1
-        negated = self.peek() == "^"
-        self.at += negated
         ranges: list[tuple[str, str]] = []
         while self.peek() != "]":
             first = last = self.sign()
@@ -114,7 +112,7 @@ class _Reader:
         self.at += 1
 
         def admitted(sign: str) -> bool:
-            return any(first <= sign <= last for first, last in ranges) != negated
+            return any(first <= sign <= last for first, last in ranges)
 
         known = [[sign for sign in signs if admitted(sign)] for signs in (AWKWARD, COMMON)]
         known = [signs for signs in known if signs] or [[sign for first, _ in ranges for sign in first]]
@@ -124,11 +122,10 @@ class _Reader:
         least, most = 1, 1
         if self.peek() == "{":
             end = self.text.index("}", self.at)
-            low, comma, high = self.text[self.at + 1 : end].partition(",")
-            least, most = int(low), int(high or (low if not comma else int(low) + 8))
+            least, most = map(int, self.text[self.at + 1 : end].split(","))
             self.at = end + 1
-        elif self.peek() and self.peek() in "*+?":
-            least, most = {"*": (0, 8), "+": (1, 8), "?": (0, 1)}[self.peek()]
+        elif self.peek() == "?":
+            least = 0
             self.at += 1
         if (least, most) == (1, 1):
             return part

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
-from typing import Any, ClassVar, Final, Literal, Protocol
+from typing import Any, ClassVar, Final, Literal
 
 from conductor_cli.core.errors import PlanError
 from conductor_cli.core.formatting import format_count
@@ -57,7 +57,6 @@ class PlanFormatContext:
 
     @property
     def reasons(self) -> bool:
-        """Whether reasoning comes first: not where steps already stand and the text only appends."""
         return self.reasoning and self.first == 1
 
     @property
@@ -82,23 +81,24 @@ class ParsedStep:
     last: bool
 
 
-class PlanParser(Protocol):
+class PlanParser(ABC):
     """Reads a plan while it is being written. Both methods raise `PlanError` at the first fault.
 
     Steps yielded before a fault are valid and are kept.
     """
 
-    reasoning: str
+    def __init__(self, context: PlanFormatContext) -> None:
+        self.reasoning = ""
+        self._context = context
+        self._number = context.first
 
-    def __init__(self, context: PlanFormatContext) -> None: ...
-
+    @abstractmethod
     def feed(self, text: str) -> Iterator[ParsedStep | KeepAnswer]:
         """Take more text; yield each step the moment it is complete."""
-        ...
 
+    @abstractmethod
     def end(self) -> Iterator[ParsedStep | KeepAnswer]:
-        """Yield the text has ended: yield what was held back."""
-        ...
+        """The text has ended: yield what was held back."""
 
 
 class PlanFormat(ABC):

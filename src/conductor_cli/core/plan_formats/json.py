@@ -16,7 +16,7 @@ from typing import Any
 from conductor_cli.core.errors import PlanError
 from conductor_cli.core.plan import KeepAnswer, Plan, Step, check_step
 from conductor_cli.core.plan_formats import base
-from conductor_cli.core.plan_formats.base import ParsedStep, PlanFormat, PlanFormatContext
+from conductor_cli.core.plan_formats.base import ParsedStep, PlanFormat, PlanFormatContext, PlanParser
 
 ACCEPT = '"accept":true'
 
@@ -26,15 +26,13 @@ _LIST = re.compile(r'"steps"\s*:\s*\[|\[(?=\s*\{\s*"(?:worker|access|subtask)"\s
 _REASONING = re.compile(r'"reasoning"\s*:\s*')
 
 
-class JsonParser:
-    """See `base.Parser`."""
+class JsonParser(PlanParser):
+    """See `base.PlanParser`."""
 
     def __init__(self, context: PlanFormatContext) -> None:
-        self.reasoning = ""
-        self._context = context
+        super().__init__(context)
         self._text = ""
         self._at: int | None = None  # after the list's opening bracket, or after the last object that was read
-        self._number = context.first
         self._ended = False
 
     def feed(self, text: str) -> Iterator[ParsedStep | KeepAnswer]:

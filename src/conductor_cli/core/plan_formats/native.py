@@ -20,7 +20,7 @@ from dataclasses import replace
 from conductor_cli.core.errors import PlanError
 from conductor_cli.core.plan import KeepAnswer, Plan, Step, check_step
 from conductor_cli.core.plan_formats import base
-from conductor_cli.core.plan_formats.base import ParsedStep, PlanFormat, PlanFormatContext
+from conductor_cli.core.plan_formats.base import ParsedStep, PlanFormat, PlanFormatContext, PlanParser
 
 ACCEPT = "accept"
 PLAN = "plan:"
@@ -35,15 +35,13 @@ _MAX_WORD = 200
 """Characters of a cell that may name a worker. A pattern that tries every end of a longer one would take seconds."""
 
 
-class NativeParser:
-    """See `base.Parser`."""
+class NativeParser(PlanParser):
+    """See `base.PlanParser`."""
 
     def __init__(self, context: PlanFormatContext) -> None:
-        self.reasoning = ""
-        self._context = context
+        super().__init__(context)
         self._rest = ""
         self._held: ParsedStep | None = None
-        self._number = context.first
         self._open = not context.reasons
         self._accepted = False
 
@@ -151,7 +149,6 @@ def _undecorated(line: str) -> str:
 
 
 def _cells(line: str, context: PlanFormatContext) -> list[str]:
-    """Return the three columns; bars inside the subtask stay in it."""
     place = context.order.index("subtask")
     head = line.split("|", place)
     tail = head.pop().rsplit("|", 2 - place)

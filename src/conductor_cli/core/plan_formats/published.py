@@ -9,15 +9,8 @@ appendix B.8. This parser tolerates what the published one does: backticks, bull
 of them, typographic quotes, ids as strings, and strings with stray quotes, as in the paper's own examples. Three empty
 lists mean *accept*. A step is complete as soon as its access entry is closed.
 
-The prompt of the published Conductor: a system message, one filled template, and the beginning of the reply.
-
-Order, roles, marks and the form of the reply are those of arXiv 2512.04388 (section 3, figure 13, appendix A) and of
-its supplement on OpenReview. The sentences are our own, because the supplement has no licence.
-
-    system      what the model is
-    user        role, input, objective, subtasks, mechanics, the three lists, "For instance:" and examples,
-                USER QUESTION: … END OF USER QUESTION, AVAILABLE LANGUAGE MODELS: and a line `Model id N` for each
-    assistant   unfinished: "Let's think step by step …" (the request's `prefill`)
+The prompt has the order, roles and marks of arXiv 2512.04388 (section 3, figure 13, appendix A) and of its supplement
+on OpenReview (docs/train.md lists its parts). The sentences are our own, because the supplement has no licence.
 """
 
 from __future__ import annotations
@@ -33,7 +26,7 @@ from conductor_cli.core.errors import PlanError
 from conductor_cli.core.formatting import format_count
 from conductor_cli.core.plan import GIVEN, KeepAnswer, Plan, PlanRules, Step, check_step
 from conductor_cli.core.plan_formats import base
-from conductor_cli.core.plan_formats.base import ParsedStep, PlanFormat, PlanFormatContext
+from conductor_cli.core.plan_formats.base import ParsedStep, PlanFormat, PlanFormatContext, PlanParser
 from conductor_cli.core.question import Question, fence, question_text, shorten
 
 _LABEL = re.compile(
@@ -54,12 +47,11 @@ _JSON_ESCAPE = re.compile(r"\\(.)")
 _LONG_ESCAPES = {"b": r"\u0008", "f": r"\u000c", "r": r"\u000d", "t": r"\u0009"}
 
 
-class PublishedParser:
-    """See `base.Parser`."""
+class PublishedParser(PlanParser):
+    """See `base.PlanParser`."""
 
     def __init__(self, context: PlanFormatContext) -> None:
-        self.reasoning = ""
-        self._context = context
+        super().__init__(context)
         self._raw = ""
         self._given = 0  # access entries that have been turned into steps
         self._whole = False
@@ -103,9 +95,18 @@ class PublishedParser:
         while self._given < min(len(access), len(ids)):
             index = self._given
             number = self._context.first + index
+            quote, subtask = subtasks[index][0], subtasks[index].strip("\"'")
+            if quote in _STRAY:
+                subtask = subtasks[index][1:].removesuffix(quote)
+                stray = _STRAY[quote].search(subtask)
+                if stray is not None and subtask[: stray.start()].count(quote) % 2 == 0:
+                    subtask = subtask[: stray.start()]
+            # Of the escapes only those that a text can mean: `\frac` keeps its backslash.
+            subtask = _ESCAPE.sub(lambda it: chr(int(it[1], 16)) if it[1] else "\n" if it[2] == "n" else it[2], subtask)
+            subtask = subtask.encode("utf-16", "surrogatepass").decode("utf-16", "replace").strip()
             step = Step(
                 worker=self._context.labels.get(ids[index], ids[index]),
-                subtask=_unquoted(subtasks[index]),
+                subtask=subtask,
                 access=base.parse_access(access[index], number, self._context, base=0),
             )
             line = f"{ids[index]} {access[index]} {subtasks[index]}"
@@ -162,18 +163,6 @@ def _read_list(text: str, start: int, *, strings: bool) -> _List:
             begin, closed = at + 1, sign == "]"
         at += 1
     return _List([item for item in items if item], at, closed)
-
-
-def _unquoted(item: str) -> str:
-    r"""The text of a string literal. Of the escapes only those that a text can mean: `\frac` keeps its backslash."""
-    quote, text = item[0], item.strip("\"'")
-    if quote in _STRAY:
-        text = item[1:].removesuffix(quote)
-        stray = _STRAY[quote].search(text)
-        if stray is not None and text[: stray.start()].count(quote) % 2 == 0:
-            text = text[: stray.start()]
-    text = _ESCAPE.sub(lambda it: chr(int(it[1], 16)) if it[1] else "\n" if it[2] == "n" else it[2], text)
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").strip()
 
 
 class PublishedFormat(PlanFormat):
