@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -17,7 +18,7 @@ from conductor_cli.server.runs import Runs
 from tests.cli.stage import COMMAND, Stage
 
 if TYPE_CHECKING:
-    from mcp_types import CallToolResult, LoggingMessageNotificationParams
+    from mcp_types import CallToolResult
 
 
 @dataclass
@@ -25,28 +26,24 @@ class Heard:
     """What a client was told while it waited."""
 
     progress: list[tuple[float, str]] = field(default_factory=list)
-    logs: list[tuple[str, str]] = field(default_factory=list)
 
     async def on_progress(self, progress: float, total: float | None, message: str | None) -> None:
         assert total == 1.0
         self.progress.append((progress, message or ""))
 
-    async def on_log(self, params: LoggingMessageNotificationParams) -> None:
-        self.logs.append((params.level, str(params.data)))
 
-
-def process_client(stage: Stage, *arguments: str, heard: Heard | None = None, mode: str = "legacy") -> Client:
+def process_client(stage: Stage, *arguments: str, mode: str = "legacy") -> Client:
     program, *words = COMMAND
     server = StdioServerParameters(command=program, args=[*words, "mcp", *arguments], env=stage.environ())
-    return Client(server, mode=mode, logging_callback=heard.on_log if heard else None)
+    return Client(server, mode=mode)
 
 
 @asynccontextmanager
-async def inside_client(heard: Heard | None = None, **options: Any) -> AsyncIterator[Client]:
+async def inside_client(**options: Any) -> AsyncIterator[Client]:
     runs = Runs(ServerOptions(**{"flags": {}, **options}))
     try:
         server = Handlers(runs, "0").server
-        async with Client(server, mode="legacy", logging_callback=heard.on_log if heard else None) as client:
+        async with Client(server, mode="legacy") as client:
             yield client
     finally:
         await runs.close()
@@ -54,6 +51,17 @@ async def inside_client(heard: Heard | None = None, **options: Any) -> AsyncIter
 
 def text_of(result: CallToolResult) -> str:
     return "\n".join(getattr(part, "text", "") for part in result.content)
+
+
+def answer_of(result: CallToolResult) -> str:
+    assert not result.is_error
+    return getattr(result.content[0], "text", "")
+
+
+def run_of(result: CallToolResult) -> str:
+    found = re.search(r"(?:\[run |run=)([\w-]+)", text_of(result))
+    assert found is not None
+    return found[1]
 
 
 class RawClient:

@@ -1,4 +1,4 @@
-"""The tools of an MCP server through the SDK's client, which checks each result against the tool's own schema."""
+"""The tools of an MCP server through the SDK's client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from conductor_cli.server.mcp import handlers
 from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import COMMAND, PLANNER, SOURCE, TWO, Stage, breaks, refuses, replies, says, stalls
-from tests.server.mcp.clients import Heard, inside_client, text_of
+from tests.server.mcp.clients import Heard, answer_of, inside_client, run_of, text_of
 from tests.servers import SeenStep, Speaker, Wire
 
 if TYPE_CHECKING:
@@ -32,10 +32,9 @@ STEPS = [{"worker": "alpha", "subtask": "a"}]
 IN_CONVERSATION = {"text": "Why?", "conversation": {"messages": [{"role": "user", "content": "Why?"}]}}
 
 
-def talk(talking: Callable[[Client], Awaitable[None]], heard: Heard | None = None, **options: Any) -> None:
-
+def talk(talking: Callable[[Client], Awaitable[None]], **options: Any) -> None:
     async def both() -> None:
-        async with inside_client(heard, **options) as client:
+        async with inside_client(**options) as client:
             await talking(client)
 
     asyncio.run(both())
@@ -71,7 +70,6 @@ def test_every_tool_says_what_it_does_to_the_world(stage: Stage) -> None:
         assert {name for name, hint in hints.items() if not hint.open_world_hint} == {"trace"}
         for tool in tools.values():
             assert tool.description
-            assert tool.output_schema
             assert tool.input_schema["additionalProperties"] is False
             assert all("type" in argument for argument in tool.input_schema["properties"].values())
 
@@ -86,7 +84,7 @@ def test_files_system_text_and_schema_reach_the_workers(stage: Stage) -> None:
         "schema": schema,
     }  # fmt: skip
     result = call("ask", arguments)
-    assert result.structured_content["answer"] == '{"a": 1}'
+    assert answer_of(result) == '{"a": 1}'
     sent = prompt_of(stage, "alpha")
     for text in ("Which?", "notes.md", "remember the milk", "Be short."):
         assert text in sent
@@ -96,16 +94,17 @@ def test_a_plan_runs_by_its_id_and_as_it_was_returned_and_changed(stage: Stage) 
     stage.plan = TWO
 
     async def talking(client: Client) -> None:
-        planned = (await client.call_tool("plan", {"question": "Why?"})).structured_content
-        assert [step["worker"] for step in planned["plan"]["steps"]] == ["alpha", "beta"]
-        assert planned["estimate"]["calls"] == 2
-        assert planned["recipients"].keys() == {"alpha", "beta"}
+        planned = await client.call_tool("plan", {"question": "Why?"})
+        assert "2. beta (sees the answers of 1; read by " in answer_of(planned)
+        assert "Estimate: 2 calls" in answer_of(planned)
         assert not stage.asked("alpha")
-        by_id = await client.call_tool("run", {"run": planned["run"]})
-        assert by_id.structured_content["answer"] == "beta answers"
-        planned["plan"]["steps"].pop()
-        changed = await client.call_tool("run", {"plan": planned["plan"]})
-        assert changed.structured_content["answer"] == "alpha answers"
+        by_id = await client.call_tool("run", {"run": run_of(planned)})
+        assert answer_of(by_id) == "beta answers"
+        plan = json.loads(getattr(planned.content[1], "text", ""))
+        assert [step["worker"] for step in plan["steps"]] == ["alpha", "beta"]
+        plan["steps"].pop()
+        changed = await client.call_tool("run", {"plan": plan})
+        assert answer_of(changed) == "alpha answers"
 
     talk(talking)
     assert len(stage.asked(PLANNER)) == 1
@@ -115,19 +114,19 @@ def test_stored_runs_are_listed_searched_and_shown_step_by_step(stage: Stage) ->
     stage.plan = TWO
 
     async def talking(client: Client) -> None:
-        run = (await client.call_tool("ask", {"question": "Why is it blue?"})).structured_content["run"]
+        run = run_of(await client.call_tool("ask", {"question": "Why is it blue?"}))
         await client.call_tool("ask", {"question": "How?"})
-        listed = (await client.call_tool("trace", {"count": 1})).structured_content
-        assert [row["question"] for row in listed["runs"]] == ["How?"]
-        assert listed["more"]
-        found = (await client.call_tool("trace", {"search": "blue"})).structured_content
-        assert [row["run"] for row in found["runs"]] == [run]
-        shown = (await client.call_tool("trace", {"run": run})).structured_content
-        assert shown["question"] == "Why is it blue?"
-        assert [step["state"] for step in shown["run"]["steps"]] == ["done", "done"]
-        step = (await client.call_tool("trace", {"run": run, "step": 2})).structured_content["step"]
-        assert step["text"] == "beta answers"
-        assert "alpha answers" in step["prompt"][-1]["content"]
+        listed = answer_of(await client.call_tool("trace", {"count": 1})).splitlines()
+        assert len(listed) == 2
+        assert listed[0].endswith("finished  How?")
+        assert "older runs" in listed[1]
+        assert answer_of(await client.call_tool("trace", {"search": "blue"})) == f"{run}  finished  Why is it blue?"
+        shown = await client.call_tool("trace", {"run": run})
+        assert "finished. Question: Why is it blue?\n1. alpha, done: " in answer_of(shown)
+        assert text_of(shown).endswith("beta answers")
+        step = await client.call_tool("trace", {"run": run, "step": 2})
+        assert answer_of(step) == "beta answers"
+        assert "alpha answers" in text_of(step)
 
     talk(talking)
 
@@ -192,7 +191,7 @@ def test_a_plan_cannot_widen_what_the_settings_allow(stage: Stage) -> None:
     stage.configure("[limits]\ncalls = 5")
     plan = {"question": "Why?", "steps": [{"worker": "alpha", "subtask": "Say it."}], "limits": {"calls": 6}}
     assert "limits.calls is 6, but the settings allow at most 5" in refused("run", {"plan": plan})
-    assert call("run", {"plan": plan | {"limits": {"calls": 4}}}).structured_content["answer"] == "alpha answers"
+    assert answer_of(call("run", {"plan": plan | {"limits": {"calls": 4}}})) == "alpha answers"
 
 
 def test_a_call_narrows_limits_workers_and_rules(stage: Stage) -> None:
@@ -200,7 +199,7 @@ def test_a_call_narrows_limits_workers_and_rules(stage: Stage) -> None:
     arguments = {"max_tokens": 8000, "max_seconds": 50, "max_steps": 1, "workers": ["alpha"], "deny": ["beta"]}
     result = call("ask", {"question": "Why?", "local_only": True, **arguments})
     assert not result.is_error
-    trace = TraceStore(stage.traces).trace(result.structured_content["run"])
+    trace = TraceStore(stage.traces).trace(run_of(result))
     assert (trace.limits.tokens, trace.limits.seconds, trace.limits.steps) == (8000, 50.0, 1)
     assert trace.pool.names == ("alpha",)
     assert trace.policy.local_only
@@ -218,16 +217,14 @@ def test_a_failed_run_says_why_and_which_run_it_was(stage: Stage) -> None:
     stage.models["alpha"] = stage.models["beta"] = refuses(400, "no such thing")
     result = call("ask", {"question": "Why?"})
     assert result.is_error
+    assert "no such thing" in text_of(result)
     assert "[run " in text_of(result)
-    assert result.structured_content["state"] == "failed"
-    assert result.structured_content["error"]["message"] in text_of(result)
 
 
 def test_a_part_of_an_answer_is_said_to_be_one(stage: Stage) -> None:
     stage.plan, stage.models["beta"] = TWO, says("cut o", finish="length")
     result = call("ask", {"question": "Why?"})
-    assert not result.is_error
-    assert result.structured_content["partial"]
+    assert answer_of(result) == "cut o"
     assert "This is a part of the answer" in text_of(result)
 
 
@@ -236,22 +233,12 @@ def test_a_planner_that_writes_no_plan_is_an_error_of_the_call(stage: Stage) -> 
     assert refused("plan", {"question": "Why?"})
 
 
-def test_notices_become_log_messages(stage: Stage) -> None:
-    """What a reader of a run should know is sent as it happens; recovered failures are warnings."""
+def test_a_result_says_what_a_reader_should_know(stage: Stage) -> None:
     stage.configure('[limits]\nattempts = 1\n[policy]\ndeny = ["nobody"]')
     stage.models["alpha"] = breaks("half an")
-    heard = Heard()
-
-    async def talking(client: Client) -> None:
-        await client.call_tool("ask", {"question": "Why?"})
-        told = list(heard.logs)
-        assert ("info", "note: policy.deny: no worker matches nobody") in told
-        assert any(level == "warning" and "beta" in text for level, text in told)
-        await client.set_logging_level("error")
-        await client.call_tool("ask", {"question": "Why?"})
-        assert heard.logs == told
-
-    talk(talking, heard)
+    told = text_of(call("ask", {"question": "Why?"}))
+    assert "policy.deny: no worker matches nobody" in told
+    assert "alpha" in told.partition("beta answers")[2].partition("[run ")[0]
 
 
 def test_more_calls_than_the_server_can_hold_are_told_that_it_is_busy(stage: Stage) -> None:
@@ -269,7 +256,7 @@ def test_more_calls_than_the_server_can_hold_are_told_that_it_is_busy(stage: Sta
         stage.models["alpha"] = says("done")
         while (result := await client.call_tool("ask", {"question": "And now?"})).is_error:
             pass  # the runs take a moment to end
-        assert result.structured_content["answer"] == "done"
+        assert answer_of(result) == "done"
 
     talk(talking)
 
@@ -277,7 +264,7 @@ def test_more_calls_than_the_server_can_hold_are_told_that_it_is_busy(stage: Sta
 def test_what_workers_write_cannot_steer_a_terminal(stage: Stage) -> None:
     stage.models["alpha"] = says("safe\x1b]0;title\x07\x1b[31m text")
     result = call("ask", {"question": "Why?"})
-    assert result.structured_content["answer"] == "safe text"
+    assert answer_of(result) == "safe text"
     stage.models["alpha"] = stage.models["beta"] = replies(b"\x1b[2J", status=400)
     assert "\x1b" not in refused("ask", {"question": "Why?"})
 
@@ -286,12 +273,13 @@ def test_a_run_that_kept_its_texts_here_is_not_shown_to_other_programs(stage: St
     assert stage.inside("ask", "A secret?", "--local-only").code == 0
 
     async def talking(client: Client) -> None:
-        (row,) = (await client.call_tool("trace", {})).structured_content["runs"]
-        assert "secret" not in row["question"]
-        assert (await client.call_tool("trace", {"search": "secret"})).structured_content["runs"] == []
-        for name, arguments in (("trace", {"run": row["run"]}), ("run", {"run": row["run"]})):
-            assert "is not shown to other programs" in text_of(await client.call_tool(name, arguments))
-        own = (await client.call_tool("ask", {"question": "Why?", "local_only": True})).structured_content["run"]
+        listed = answer_of(await client.call_tool("trace", {}))
+        assert "secret" not in listed
+        assert "no stored runs" in answer_of(await client.call_tool("trace", {"search": "secret"}))
+        run = listed.split()[0]
+        for name in ("trace", "run"):
+            assert "is not shown to other programs" in text_of(await client.call_tool(name, {"run": run}))
+        own = run_of(await client.call_tool("ask", {"question": "Why?", "local_only": True}))
         assert not (await client.call_tool("trace", {"run": own})).is_error
 
     talk(talking)
@@ -310,7 +298,7 @@ def test_a_client_hears_that_a_silent_worker_is_waited_for(stage: Stage, monkeyp
 
     async def talking(client: Client) -> None:
         result = await client.call_tool("ask", {"question": "Why?"}, progress_callback=heard.on_progress)
-        assert result.structured_content["answer"] == "at last"
+        assert answer_of(result) == "at last"
 
     talk(talking)
     shares = [share for share, _ in heard.progress]
@@ -345,7 +333,7 @@ def test_a_tool_that_needs_an_approval_is_refused(stage: Stage) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(SOURCE))
         result = call("ask", arguments, flags={"conductor.tools": "nested"})
-    assert result.structured_content["answer"] == "done"
+    assert answer_of(result) == "done"
     assert "nobody can be asked to allow it" in returned[0]
     assert returned[1] == "there are no stored runs that match"
     stage.models["alpha"] = says("no tools")

@@ -11,26 +11,17 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from mcp.server.lowlevel.server import Server
-from mcp_types import (
-    CallToolRequestParams,
-    CallToolResult,
-    EmptyResult,
-    ListToolsResult,
-    LoggingLevel,
-    SetLevelRequestParams,
-    Tool,
-    ToolAnnotations,
-)
+from mcp_types import CallToolRequestParams, CallToolResult, ListToolsResult, Tool, ToolAnnotations
 
 from conductor_cli.app.driver import Job
 from conductor_cli.app.rehearsal import is_rehearsal_run
 from conductor_cli.app.traces import open_trace_store
 from conductor_cli.app.worker_selection import keep_policy_of
 from conductor_cli.core.errors import ConductorError, LimitReached, UsageError
-from conductor_cli.core.events import Event, Notice, PlanDelta, RunFailed, RunFinished, StepDelta
+from conductor_cli.core.events import Event, PlanDelta, RunFailed, RunFinished, StepDelta
 from conductor_cli.core.formatting import format_count
 from conductor_cli.core.plan import MAX_STEPS
 from conductor_cli.core.plan_file import PlanFile
@@ -49,7 +40,7 @@ from conductor_cli.server.mcp.tools import (
 )
 from conductor_cli.server.runs import Runs, ShowEvent
 from conductor_cli.server.stored_runs import confidential, restricts_texts
-from conductor_cli.views.run_text import describe_event, describe_notice, short_name, tokens_so_far
+from conductor_cli.views.run_text import describe_event, short_name, tokens_so_far
 
 log = logging.getLogger(__name__)
 
@@ -69,20 +60,16 @@ class Handlers:
     def __init__(self, runs: Runs, version: str) -> None:
         self._runs = runs
         self._calls = 0
-        self._levels: tuple[LoggingLevel, ...] = get_args(LoggingLevel)
-        self._least: LoggingLevel = "info"
         self.server: Server[Any] = Server(
             "conductor", title="conductor", version=version, instructions=INSTRUCTIONS,
             on_list_tools=self._list_tools, on_call_tool=self._call_tool,
         )  # fmt: skip
-        self.server.add_request_handler("logging/setLevel", SetLevelRequestParams, self._set_level)
 
     async def _list_tools(self, _context: Any, _params: Any) -> Any:  # noqa: ANN401 - as the SDK gives them
         # Workers may be agents, and may have tools that change things, so no promise is made for what asks them.
         tools = [
             Tool(
                 name=name, title=spec.title, description=spec.description, input_schema=tool_schema(spec.arguments),
-                output_schema=tool_schema(spec.result),
                 annotations=ToolAnnotations(
                     title=spec.title, read_only_hint=spec.reads_only, destructive_hint=not spec.reads_only,
                     idempotent_hint=spec.reads_only, open_world_hint=spec.open_world,
@@ -91,10 +78,6 @@ class Handlers:
             for name, spec in TOOLS.items()
         ]  # fmt: skip
         return ListToolsResult(tools=tools)
-
-    async def _set_level(self, _context: Any, params: SetLevelRequestParams) -> Any:  # noqa: ANN401 - as above
-        self._least = params.level
-        return EmptyResult()
 
     async def _call_tool(self, context: Any, params: CallToolRequestParams) -> CallToolResult:  # noqa: ANN401 - as above
         self._calls += 1
@@ -121,7 +104,7 @@ class Handlers:
         else:
             job = self._job(arguments, read_plan(arguments["plan"]) if "plan" in arguments else None)
         job = replace(job, plan_only=name == "plan")
-        async with self._reporting(context) as show:
+        async with _reporting(context) as show:
             run = await self._runs.perform(job, show)
         return plan_result(run, job.settings.limits) if name == "plan" else run_result(run)
 
@@ -152,18 +135,6 @@ class Handlers:
             only=worker_names(arguments, runs.options.workers), resume=earlier,
         )  # fmt: skip
 
-    @asynccontextmanager
-    async def _reporting(self, context: Any) -> AsyncIterator[ShowEvent]:  # noqa: ANN401 - the SDK's
-        """While the block runs, its client is told of each event. At its end, everything has been told."""
-        reporter = Reporter(lambda level: self._levels.index(level) >= self._levels.index(self._least))
-        telling = asyncio.create_task(reporter.tell(context.session, context.request_id))
-        try:
-            yield reporter.show
-            reporter.add(None)
-            await telling
-        finally:
-            telling.cancel()
-
 
 PLANNING: Final = 0.1
 """The share that is done when the plan is ready."""
@@ -181,56 +152,43 @@ WAITING: Final = 1000
 """Messages that wait for the client to read."""
 
 
-class Reporter:
-    """What one call's client is to be told, in order: a share done that only grows, a line for each change, notices."""
+@asynccontextmanager
+async def _reporting(context: Any) -> AsyncIterator[ShowEvent]:  # noqa: ANN401 - the SDK's
+    """While the block runs, its client is told of each event. At its end, everything has been told."""
+    messages, trace, share = asyncio.Queue[tuple[float, str] | None](), Trace(), 0.0
 
-    def __init__(self, wants: Any) -> None:  # noqa: ANN401 - a predicate on the SDK's levels
-        self._wants = wants
-        self._messages: asyncio.Queue[tuple[float | LoggingLevel, str] | None] = asyncio.Queue()
-        self._told: set[Notice] = set()
-        self._trace = Trace()
-        self._share = 0.0
-
-    def show(self, event: Event, trace: Trace) -> None:
-        """Note what an event is to a client. Never waits."""
-        self._trace = trace
-        if isinstance(event, PlanDelta | StepDelta):
-            return
-        for notice in (*trace.notices, *trace.recovered):
-            level: LoggingLevel = "warning" if notice.recovered else "info"
-            if notice not in self._told and self._wants(level):
-                self.add((level, clean(describe_notice(notice))))
-            self._told.add(notice)
-        if text := describe_event(event, trace):
-            is_end = isinstance(event, RunFinished | RunFailed)
-            self.add((self._grown(1.0 if is_end else min(share_done(trace), MOST)), clean(text)))
-
-    def add(self, message: tuple[float | LoggingLevel, str] | None) -> None:
-        """Leave a message, if there is room; None where nothing follows."""
-        if message is None or self._messages.qsize() < WAITING:
-            self._messages.put_nowait(message)
-
-    def _grown(self, share: float) -> float:
-        if share <= self._share:
-            # In ever smaller steps, so that it stays below 1 however much there is to tell.
-            share = self._share + min(LEAST, (1.0 - self._share) / 2)
-        self._share = share
+    def grown(to: float) -> float:
+        """Return a share that is higher than the last one, in ever smaller steps where nothing was finished."""
+        nonlocal share
+        share = to if to > share else share + min(LEAST, (1.0 - share) / 2)
         return share
 
-    async def tell(self, session: Any, request: Any) -> None:  # noqa: ANN401 - as the SDK gives them
-        """Tell the client until the end."""
+    def show(event: Event, after: Trace) -> None:
+        """Leave a message about an event, if there is room. Never waits."""
+        nonlocal trace
+        trace = after
+        text = "" if isinstance(event, PlanDelta | StepDelta) else describe_event(event, after)
+        if text and messages.qsize() < WAITING:
+            is_end = isinstance(event, RunFinished | RunFailed)
+            messages.put_nowait((grown(1.0 if is_end else min(share_done(after), MOST)), clean(text)))
+
+    async def tell() -> None:
         while True:
             try:
-                message = await asyncio.wait_for(self._messages.get(), PERIOD)
+                message = await asyncio.wait_for(messages.get(), PERIOD)
             except TimeoutError:
-                message = self._grown(self._share), clean(describe_waiting(self._trace))
+                message = grown(share), clean(describe_waiting(trace))
             if message is None:
                 return
-            first, text = message
-            if isinstance(first, str):
-                await session.send_log_message(first, text, "conductor", request)
-            else:
-                await session.report_progress(first, 1.0, text)
+            await context.session.report_progress(message[0], 1.0, message[1])
+
+    telling = asyncio.create_task(tell())
+    try:
+        yield show
+        messages.put_nowait(None)
+        await telling
+    finally:
+        telling.cancel()
 
 
 def share_done(trace: Trace) -> float:

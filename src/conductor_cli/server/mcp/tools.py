@@ -1,6 +1,6 @@
-"""The tools of `conductor mcp` as data: what a client's model reads of each, what goes in, what comes out.
+"""The tools of `conductor mcp` as data: what a client's model reads of each, and what goes in.
 
-A call is checked against the same models that the client was given as schemas. Its arguments can only narrow the
+A call is checked against the models that the client was given as schemas. Its arguments can only narrow the
 settings.
 """
 
@@ -23,7 +23,6 @@ from conductor_cli.core.question import File, Question
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.programs.schema_check import size_of
 from conductor_cli.server.api.bodies import Many, describe_fault
-from conductor_cli.server.mcp.results import FoundRuns, PlanReport, RunReport
 
 MAX_ATTACHED_FILES: Final = 100
 """Files that one question may bring."""
@@ -155,7 +154,6 @@ class ToolSpec:
     title: str
     description: str
     arguments: type[BaseModel]
-    result: type[BaseModel]
     reads_only: bool = False
     open_world: bool = True
 
@@ -171,7 +169,6 @@ TOOLS: Final = {
             "minutes; progress is reported for each step."
         ),
         arguments=_AskArguments,
-        result=RunReport,
     ),
     "plan": ToolSpec(
         title="Plan a question",
@@ -180,7 +177,6 @@ TOOLS: Final = {
             "read the texts, and what it may cost. Only the planner is called. Give the result to the tool run."
         ),
         arguments=_PlanArguments,
-        result=PlanReport,
         reads_only=True,
     ),
     "run": ToolSpec(
@@ -191,7 +187,6 @@ TOOLS: Final = {
             "that are done are not repeated. Give either `plan` or `run`."
         ),
         arguments=_RunArguments,
-        result=RunReport,
     ),
     "trace": ToolSpec(
         title="Look at stored runs",
@@ -201,7 +196,6 @@ TOOLS: Final = {
             "and what it wrote. Nothing is called."
         ),
         arguments=_TraceArguments,
-        result=FoundRuns,
         reads_only=True,
         open_world=False,
     ),
