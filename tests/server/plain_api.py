@@ -16,7 +16,6 @@ import httpx
 import pytest
 
 from conductor_cli.core.chat import Message, ToolCall
-from conductor_cli.core.events import Event
 from conductor_cli.server import process
 from conductor_cli.server.api.errors import error_body
 from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer
@@ -36,9 +35,6 @@ class PlainEncoder:
 
     def reasoning(self, text: str) -> bytes:
         return _frame("reasoning", text)
-
-    def event(self, event: Event) -> bytes:
-        return _frame("event", event.kind)
 
     def text(self, text: str) -> bytes:
         return _frame("text", text)
@@ -80,7 +76,7 @@ class PlainApi:
         return ClientRequest(
             model=body.get("model", "conductor"), messages=(Message(role="user", content=body["question"]),),
             stream=body.get("stream", False), effort=body.get("effort", ""), json_only=body.get("json", False),
-            include_events=body.get("events", False), max_cost=None if cost is None else Decimal(cost),
+            max_cost=None if cost is None else Decimal(cost),
         )  # fmt: skip
 
     def encoder(self, request: ClientRequest, run: str, created: int) -> PlainEncoder:

@@ -11,7 +11,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from decimal import Decimal
@@ -30,12 +29,8 @@ from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Price
 from conductor_cli.server.access import CLIENT_KEY, Access, AccessRules
 from conductor_cli.server.client_keys import ClientKey, make_key
-from conductor_cli.server.page import page_routes
-from conductor_cli.server.page_streams import TICK
+from conductor_cli.server.page import TICK, page_routes
 from conductor_cli.state.trace_store import TraceStore
-from tests.cli.stage import Stage
-from tests.server.plain_api import serving
-from tests.server.test_run_registry import Gate, until
 from tests.traces import make
 
 RUNS = "/v1/conductor/runs"
@@ -370,35 +365,3 @@ def test_a_frame_lists_the_workers_with_their_prices(server: tuple[httpx.Client,
     assert [row[-2:] for row in frame["workers"]] == [
         ["$1.25", "$10.00"], ["unknown", "unknown"], ["free", "free"], ["from $2.00", "from $4.00"],
     ]  # fmt: skip
-    assert frame["stored"] is True
-
-
-def test_a_run_without_a_trace_is_shown_while_it_goes_on_and_shortly_after(stage: Stage) -> None:
-    stage.configure()
-    gate = Gate()
-    stage.models["alpha"] = gate.script
-    keys = [stage.inside("serve", "keys", "add", name).out.split()[-1] for name in ("ann", "bob")]
-    ann, bob = ({"authorization": f"Bearer {key}"} for key in keys)
-    body = {"model": "conductor", "messages": [{"role": "user", "content": "Why?"}]}
-    with serving(stores_traces=False) as server, ThreadPoolExecutor() as pool:
-        asked = pool.submit(httpx.post, f"{server.url}/v1/chat/completions", json=body, headers=ann, timeout=30)
-        until(lambda: stage.asked("alpha"))
-        with httpx.Client(base_url=server.url, headers=ann, timeout=20) as client:
-            (row,) = client.get(RUNS, params={"search": "why"}).json()["runs"]
-            assert (row["stored"], row["state"], row["question"]) == (False, "running", "Why?")
-            assert client.get(RUNS, params={"search": "else"}).json()["runs"] == []
-            with client.stream("GET", f"{RUNS}/{row['run']}/frames") as reply:
-                lines = reply.iter_lines()
-                first = next(json.loads(line[6:]) for line in lines if line.startswith("data: "))
-                gate.open()
-                rest = messages("\n".join(lines))
-            assert (first["state"], first["stored"], first["ended"]) == ("running", False, False)
-            assert [kind for kind, _, _ in rest][-2:] == ["frame", "end"]
-            assert (rest[-2][2]["state"], rest[-1][2]["state"]) == ("finished", "finished")
-            assert "First second." in json.dumps(client.get(f"{RUNS}/{row['run']}/steps/1").json())
-            whole = client.get(f"{RUNS}/{row['run']}").json()
-            assert (whole["answer"], whole["trace"]) == ("First second.", None)
-        assert asked.result().json()["choices"][0]["message"]["content"] == "First second."
-        assert httpx.get(f"{server.url}{RUNS}", headers=bob).json()["runs"] == []
-        assert httpx.get(f"{server.url}{RUNS}/{row['run']}", headers=bob).status_code == 404
-    assert list(stage.traces.glob("*")) == []

@@ -46,7 +46,7 @@ REQUEST_ID: Final = "conductor.request_id"
 TOKENS: Final = "conductor.tokens"
 """Where the scope of a request has the tokens of its run, once that has ended."""
 
-OPEN_PATHS: Final = frozenset({"/", "/health", "/livez", "/readyz", "/openapi.json", "/favicon.ico"})
+OPEN_PATHS: Final = frozenset({"/", "/health", "/livez", "/readyz", "/favicon.ico"})
 """What needs no key: it says nothing about runs, and load balancers and browsers cannot send one."""
 
 UPLOADS: Final = "/v1/files"

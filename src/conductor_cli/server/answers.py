@@ -174,8 +174,6 @@ def _frames(encoder: Encoder, pieces: Sequence[Piece]) -> bytes:
                 frames.append(encoder.reasoning(piece.text))
             case ToolCall():
                 frames.append(encoder.tool_call(piece))
-            case _:
-                frames.append(encoder.event(piece))
     return b"".join(frames)
 
 

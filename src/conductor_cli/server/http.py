@@ -20,7 +20,6 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from conductor_cli import __version__
 from conductor_cli.app.driver import Job
 from conductor_cli.app.tools import keep_tools_of
 from conductor_cli.app.traces import open_trace_store
@@ -48,9 +47,7 @@ from conductor_cli.server.followed_runs import FollowedRuns, shown
 from conductor_cli.server.idempotency import IDENTITY, idempotency_key, says_retry, session_of
 from conductor_cli.server.metrics import Metrics
 from conductor_cli.server.narration import ResponseStream
-from conductor_cli.server.openapi import describe_api
-from conductor_cli.server.page import page_routes
-from conductor_cli.server.page_streams import keyless_json
+from conductor_cli.server.page import keyless_json, page_routes
 from conductor_cli.server.requests import (
     build_demo_job,
     build_job,
@@ -119,7 +116,7 @@ class CreateAnswer:
             request = api.parse(body)
             check_size(request)
             kept = body if request.background or headers.get(IDENTITY) else None
-            return request, idempotency_key(principal.origin, api.name, body, request, headers), kept
+            return request, idempotency_key(principal.origin, api.name, body, headers), kept
 
         request, key, body = await read_body(http, parse)
         if "call_ids" not in vars(registry.runs):  # their secret may be in a database, for which nobody else waits
@@ -166,8 +163,7 @@ def begin_run(  # noqa: PLR0913 - what a request says, and what is known of its 
     server goes on with the run where this one is gone. Raises `RequestError`.
     """
     stream = ResponseStream(
-        holds_text=holds_text(request), keeps_events=request.include_events,
-        sign=partial(client_calls, ids=registry.runs.call_ids),
+        holds_text=holds_text(request), sign=partial(client_calls, ids=registry.runs.call_ids),
     )  # fmt: skip
     make = build_demo_job if registry.runs.options.rehearsal else build_job
 
@@ -256,9 +252,6 @@ def build_app(registry: RunRegistry) -> Starlette:
             return JSONResponse({"status": "not ready", "missing": missing}, 503)
         return JSONResponse({"status": "ok"})
 
-    async def openapi(_: Request) -> Response:
-        return JSONResponse(describe_api(__version__))
-
     async def counters(_: Request) -> Response:
         """The counters, as Prometheus reads them."""
         text, kind = metrics.render(len(registry.going_on))
@@ -279,7 +272,6 @@ def build_app(registry: RunRegistry) -> Starlette:
             Route("/v1/messages/count_tokens", count_tokens, methods=["POST"]),
             Route("/v1/models", models),
             Route("/v1/models/{model:path}", models),
-            Route("/openapi.json", openapi),
             Route("/health", health),
             Route("/livez", alive),
             Route("/readyz", ready),

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from conductor_cli.server.api.messages import BILLING
-from conductor_cli.server.api.request import ClientRequest
 
 _IGNORED: Final = frozenset({
     "stream", "stream_options", "metadata", "user", "prompt_cache_key", "client_metadata", "safety_identifier",
@@ -29,9 +28,7 @@ IDENTITY: Final = "idempotency-key"
 """The header by which a client names one request, however often it sends it (IETF httpapi-idempotency-key-header)."""
 
 
-def idempotency_key(
-    client: str, api: str, body: Mapping[str, Any], request: ClientRequest, headers: Mapping[str, str]
-) -> str:  # fmt: skip
+def idempotency_key(client: str, api: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> str:
     """Return what is equal for a request and the same one sent again by the same client, streamed or not."""
     same = {name: value for name, value in body.items() if name not in _IGNORED}
     system = same.get("system")
@@ -39,7 +36,7 @@ def idempotency_key(
     if isinstance(system, list) and isinstance(first := next(iter(system), None), Mapping):
         same["system"] = system[1:] if str(first.get("text", "")).startswith(BILLING) else system
     sender = [client, session_of(headers), headers.get(IDENTITY, "")]
-    text = json.dumps([sender, api, request.include_events, _shortened(same)], sort_keys=True, separators=(",", ":"))
+    text = json.dumps([sender, api, _shortened(same)], sort_keys=True, separators=(",", ":"))
     return _hash(text)
 
 

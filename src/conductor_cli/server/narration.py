@@ -111,7 +111,7 @@ class AnswerText:
     text: str
 
 
-Piece = Reasoning | AnswerText | ToolCall | ev.Event
+Piece = Reasoning | AnswerText | ToolCall
 
 
 Path = tuple[int, ...]
@@ -121,20 +121,16 @@ Path = tuple[int, ...]
 class ResponseStream:
     """Tells one run to its clients. With `holds_text` the answer comes in one piece, when it is final.
 
-    So it does where the run itself holds it. With `keeps_events` each event is a piece too. `sign` gives the calls of a
-    run with the ids that a client sees.
+    So it does where the run itself holds it. `sign` gives the calls of a run with the ids that a client sees.
     """
 
-    def __init__(
-        self, *, holds_text: bool = False, keeps_events: bool = False, sign: SignCalls = attrgetter("tool_calls")
-    ) -> None:
+    def __init__(self, *, holds_text: bool = False, sign: SignCalls = attrgetter("tool_calls")) -> None:
         self.sign = sign
         self.trace = Trace()
         """The run up to the last event that was no piece of text."""
         self.shown = ""
         """The text that is out, once the run has ended."""
         self._holds_text = holds_text
-        self._keeps_events = keeps_events
         self._written: list[str] = []
         self._answering: Path = ()
         self._held: tuple[Path, list[str]] = (), []
@@ -148,8 +144,6 @@ class ResponseStream:
 
     def read(self, event: ev.Event, trace: Trace) -> Iterator[Piece]:
         """Yield what a client is told at this event, given the trace after it."""
-        if self._keeps_events:
-            yield event
         path, inner = _place_of(event)
         if isinstance(inner, ev.StepDelta):
             yield from self._read_delta(path, inner)

@@ -11,15 +11,22 @@ same file. The page asks and stops by the Responses API, as any client does.
     GET /v1/conductor/runs/ID/steps/NUMBER    a step with its prompt and its response; 0 for question, plan and answer
     POST /v1/conductor/runs/ID/rating         {"verdict": "good" | "bad", "step": N}, without a step of the whole answer
     POST /v1/conductor/runs/ID/rerun          {"step": N, "worker": NAME}: its plan again from step N on, as a new run
+
+The tree is that of every other view (`views/run_tree.py`); the page only draws its nodes. Every text is cleaned and
+bounded here. Every event is in the file before anything shows it, and a piece of text at most a second later, so the
+file is the one source, whoever writes it: it is looked at a few times a second, which costs a call to the system.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
+import json
 import re
+import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -32,39 +39,44 @@ from starlette.routing import Route
 
 from conductor_cli.app.learning import rate_run
 from conductor_cli.app.traces import earliest_run_id
+from conductor_cli.core import events as ev
 from conductor_cli.core.continuation import reset_from_step
 from conductor_cli.core.errors import ConductorError, PolicyError, UsageError
+from conductor_cli.core.formatting import format_count, format_duration, format_money
 from conductor_cli.core.learning import Verdict, describe_rating
-from conductor_cli.core.terminal_text import one_line
-from conductor_cli.core.trace import Outcome, Trace
+from conductor_cli.core.plan import KeepAnswer, Plan
+from conductor_cli.core.pool import Worker
+from conductor_cli.core.serialization import DecodeError
+from conductor_cli.core.terminal_text import escape_json, one_line, sanitize
+from conductor_cli.core.trace import ENDED, Outcome, Trace, apply_event, fast_replace, fold
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
+from conductor_cli.models.presets import recipient_of
 from conductor_cli.server.access import NO_PAGE, Principal, principal_of
 from conductor_cli.server.api.errors import error_body, request_error
 from conductor_cli.server.api.request import RequestError
 from conductor_cli.server.body import read_json
 from conductor_cli.server.narration import ResponseStream
-from conductor_cli.server.page_data import node_data, opened_step, question_data
-from conductor_cli.server.page_streams import (
-    FollowedSource,
-    LiveSource,
-    ReplaySource,
-    event_stream,
-    frame_stream,
-    keyless_json,
-)
 from conductor_cli.server.requests import build_rerun
-from conductor_cli.server.run_registry import SHARE, RunRegistry, ServedRun
-from conductor_cli.server.stored_runs import (
-    confidential,
-    first_event,
-    may_read,
-    may_see,
-    newest_runs,
-    select_live,
-)
-from conductor_cli.state.interfaces import Traces
+from conductor_cli.server.run_registry import SHARE, RunRegistry
+from conductor_cli.server.stored_runs import confidential, first_event, may_read, may_see, newest_runs
+from conductor_cli.state.interfaces import TraceReader, Traces
 from conductor_cli.state.stored_run import RunQuery, normalize_terms
+from conductor_cli.views.html import markdown_html, timeline, usage_rows
 from conductor_cli.views.json_output import run_json
-from conductor_cli.views.run_tree import run_tree
+from conductor_cli.views.run_text import (
+    describe_access,
+    describe_file,
+    describe_notice,
+    describe_outcome,
+    describe_setup,
+    describe_totals,
+    describe_worker,
+    message_text,
+    short_name,
+    tool_name,
+)
+from conductor_cli.views.run_tree import Node, run_tree
+from conductor_cli.views.trace_text import usage_text
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -88,7 +100,323 @@ _ID: Final = re.compile(r"[\w-]{1,80}")
 _PRIVATE: Final = {
     "cache-control": "no-store", "x-content-type-options": "nosniff", "cross-origin-resource-policy": "same-origin",
 }  # fmt: skip
+
+MAX_LABEL: Final = 1_000
+"""Characters of a question, a subtask or a remark in the tree."""
+
+MAX_TAIL: Final = 600
+"""Characters of a response in the tree: the last ones while it is written, the first ones later."""
+
+MAX_PAGE_WORKERS: Final = 100
+"""Rows of the table of workers."""
+
+MAX_PAGE_TEXT: Final = 200_000
+"""Characters of each text of an opened step."""
+
+TICK: Final = 1 / 8
+"""Seconds between two looks at the file, and between two frames, as on a terminal."""
+
+IDLE: Final = 1.0
+"""Seconds between two frames while only time passes."""
+
+RATE: Final = 1_000_000
+"""Bytes of frames a second: a large tree is drawn less often."""
+
+HEARTBEAT: Final = 10.0
+"""Seconds without anything after which a comment is sent, so that a proxy does not close the connection."""
+
+Data = dict[str, Any]
 T = TypeVar("T")
+
+
+# What is drawn of a run
+
+
+def frame_data(trace: Trace, *, now: float | None = None, live: bool = False) -> Data:
+    """A run at a time by its own clock (seconds; without one, its newest event), as the page draws it.
+
+    `state` is planning or an outcome (`core/trace.py`). `tree` is a node as `node_data` gives it.
+    `times` are rows of bars in percent of the time so far. `usage` are rows of a table: who, tokens read, tokens
+    written, calls, cost. `workers` are rows too: name, model, who reads what it is sent, and what a million tokens of
+    input and of output cost.
+    """
+    trace = trace if now is None else fast_replace(trace, at=now)
+    times = timeline(trace)
+    rows = [
+        {"label": row.label, "took": row.took, "bars": [
+            {"kind": bar.kind, "start": round(bar.start, 2), "length": round(bar.length, 2), "title": bar.title}
+            for bar in row.bars
+        ]}
+        for row in times.rows
+    ]  # fmt: skip
+    return {
+        "run": one_line(trace.run),
+        "time": one_line(trace.time),
+        "at": round(trace.at, 3),
+        "state": trace.state if live and not trace.ended else trace.outcome(),
+        "ended": trace.ended,
+        "outcome": describe_outcome(trace, live=live),
+        "setup": describe_setup(trace),
+        "totals": describe_totals(trace, stored=True),
+        "notices": [describe_notice(notice)[:MAX_LABEL] for notice in trace.all_notices()],
+        "tree": node_data(run_tree(trace)),
+        "times": {"rows": rows, "ticks": list(times.ticks)},
+        "usage": [list(row) for row in usage_rows(trace)],
+        "workers": [_worker_data(worker) for worker in trace.pool][:MAX_PAGE_WORKERS],
+    }
+
+
+def _worker_data(worker: Worker) -> list[str]:
+    price = worker.price
+    if price is None or not any(price.amounts()):
+        shown = ["unknown" if price is None else "free"] * 2
+    else:
+        prefix = "from " if price.longer else ""  # long calls cost more
+        shown = [f"{prefix}{format_money(amount)}" for amount in (price.input, price.output)]
+    return [*map(_label, (worker.name, worker.model_name, recipient_of(worker))), *shown]
+
+
+def _label(text: str) -> str:
+    return one_line(text[: 4 * MAX_LABEL])[:MAX_LABEL]
+
+
+def node_data(node: Node) -> Data:
+    """A node of the tree with everything below it. Its texts are safe to show, and short."""
+    is_growing = node.state in {"planning", "running", "answering", "retrying"}
+    text = sanitize(node.text[-MAX_TAIL:] if is_growing else node.text[:MAX_TAIL])
+    return {
+        "kind": node.kind, "state": node.state, "number": node.number, "name": _label(node.name),
+        "label": _label(node.label), "remark": one_line(node.remark),
+        "status": node.status, "figures": [figure for figure in node.figures if figure],
+        "text": "" if node.answers else text.strip("\n"), "thinking": node.thinking, "answers": node.answers,
+        "children": [node_data(child) for child in node.children],
+    }  # fmt: skip
+
+
+def opened_step(trace: Trace, number: str) -> Data | None:
+    """A step as it is opened: `title`, `facts` (a line each), and `sections`. None where there is none.
+
+    A section has a title and a text, as `text` or as `html`, which is safe to put into a page. `more` is how many
+    characters were left out at its end.
+    """
+    run, record = trace, None
+    for part in number.split("."):  # such as 2, or 2.1 for a step of a nested run
+        run = record.nested or Trace() if record is not None else run
+        record = next((each for each in run.steps if str(each.number) == part), None)
+        if record is None:
+            return None
+    assert record is not None
+    took = format_duration(record.seconds(run.at), tenths=record.state in ENDED)
+    facts = [
+        one_line(record.step.subtask)[: 10 * MAX_LABEL],
+        f"{record.state}, {describe_access(record.step.access)}",
+        f"{took}, {usage_text(record.usage)}",
+    ]
+    sections = [_section(f"Prompt ({message.role})", message_text(message)) for message in record.prompt]
+    for attempt in record.failed:
+        took = "" if attempt.started is None else f", after {format_duration(attempt.ended - attempt.started)}"
+        hint = f"\n{attempt.error.hint}" if attempt.error.hint else ""
+        title = f"Failed attempt {attempt.attempt}, {one_line(attempt.worker)}{took}"
+        sections.append(_section(title, f"{attempt.message}{hint}\n{usage_text(attempt.usage)}", "failed"))
+    for use in record.tools:
+        took = "no result" if use.ended is None else format_duration(use.ended - use.started)
+        title = f"Tool call {tool_name(use)} (attempt {use.attempt}, reply {use.turn})"
+        sections.append(_section(title, use.call.arguments))
+        title = f"{'Error' if use.error else 'Result'} ({took})"
+        sections.append(_section(title, use.text, "failed" if use.error else ""))
+    sections += [_section("Thinking", record.thinking)] if record.thinking else []
+    sections += [] if record.nested is not None else [_rendered("Response", record.text)]
+    return {"number": number, "title": f"{number}. {describe_worker(record)}", "facts": facts, "sections": sections}
+
+
+def question_data(trace: Trace) -> Data:
+    """The question, the plan and the answer, in the shape of `opened_step`. Its number is 0."""
+    question, plan = trace.question, trace.plan
+    sections = [_rendered("Question", question.text)]
+    sections += [_section("Earlier question", f"{turn.question}\n\n{turn.answer}") for turn in question.history]
+    sections += [_section("System text", question.system)] if question.system else []
+    sections += [_section(f"File {describe_file(file)}", file.text) for file in question.files]
+    if trace.steps or plan is not None:
+        steps = [
+            f"{record.number}. {short_name(record.step.worker)} ({describe_access(record.step.access)}): "
+            f"{one_line(record.step.subtask)[: 10 * MAX_LABEL]}"
+            for record in trace.steps
+        ]
+        text = "the given answer is kept" if isinstance(plan, KeepAnswer) else "\n".join(steps)
+        sections.append(_section("Plan", text))
+    if isinstance(plan, Plan) and plan.reasoning:
+        sections.append(_section("The planner's reasoning", plan.reasoning))
+    sections += [_section("As the planner wrote it", trace.plan_text)] if trace.plan_text else []
+    sections += [
+        _section(f"Plan {event.attempt} was not valid: {one_line(event.problem)[:MAX_LABEL]}", event.text)
+        for event in trace.rejected
+    ]
+    answer = None
+    if trace.answer:
+        answer = (_rendered if question.schema is None else _section)("Answer", trace.answer)
+    return {
+        "number": "0", "title": "Question and plan", "sections": sections, "answer": answer,
+        "facts": [describe_setup(trace), f"planning: {usage_text(trace.planning)}", f"all: {usage_text(trace.usage)}"],
+    }  # fmt: skip
+
+
+def _section(title: str, text: str, kind: str = "") -> Data:
+    """A text as it was written. `kind` says how it is marked."""
+    return {"title": one_line(title), "text": sanitize(text[:MAX_PAGE_TEXT]), "more": _left_out(text), "kind": kind}
+
+
+def _rendered(title: str, text: str) -> Data:
+    return {"title": title, "html": markdown_html(text[:MAX_PAGE_TEXT]), "more": _left_out(text), "kind": "rendered"}
+
+
+def _left_out(text: str) -> str:
+    left = len(text) - MAX_PAGE_TEXT
+    return format_count(left, "more character") if left > 0 else ""
+
+
+# The streams
+
+
+def keyless_json(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    """A JSON value in one line, without keys."""
+    line = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    if KNOWN_SECRETS.holds(line):
+        line = json.dumps(KNOWN_SECRETS.redact_data(value), ensure_ascii=False, separators=(",", ":"))
+    return escape_json(line)
+
+
+def _message(kind: str, data: str, number: int | str = "") -> bytes:
+    """One server-sent event. `data` is one line of JSON."""
+    identity = "" if number == "" else f"id: {number}\n"
+    return f"{identity}event: {kind}\ndata: {data}\n\n".encode("utf-8", "replace")
+
+
+def _end(state: str) -> bytes:
+    return _message("end", json.dumps({"state": state}))
+
+
+async def event_stream(tail: TraceReader, run: str, after: int) -> AsyncIterator[bytes]:
+    """Each event of a trace from number `after` + 1 on, named by its kind, with the id `RUN:NUMBER`; at last `end`."""
+    number, waited = 0, 0.0
+
+    def read() -> tuple[list[tuple[str, str]], bool]:
+        live = tail.is_written()
+        # A file may have been edited by hand: nothing in it may end the line of `data`.
+        found = tail.read() if tail.is_behind() else []
+        named = [(event.kind, ev.to_line(event, KNOWN_SECRETS, brief=True)) for event in found]
+        return named, live or tail.is_behind()
+
+    while True:
+        try:
+            events, goes_on = await anyio.to_thread.run_sync(read)
+        except OSError:  # the run was deleted
+            break
+        new = [(n, *event) for n, event in enumerate(events, number + 1) if n > after]
+        messages = [_message(kind, line, f"{run}:{n}") for n, kind, line in new]
+        number += len(events)
+        if messages:
+            yield b"".join(messages)
+        if events and events[-1][0] in ("run_finished", "run_failed"):
+            yield _end("finished" if events[-1][0] == "run_finished" else "failed")
+            return
+        if not (events or goes_on):
+            break
+        waited = 0.0 if events else waited + TICK
+        if waited >= HEARTBEAT:
+            waited = 0.0
+            yield b": \n\n"
+        if not events:
+            await asyncio.sleep(TICK)
+    yield _end("interrupted")
+
+
+class RunSource:
+    """A run to look at. `number` counts what was seen; with `over` no more comes."""
+
+    def __init__(self) -> None:
+        self.trace = Trace()
+        self.number = 0
+        self.live = True
+        self.over = False
+
+    def look(self) -> float | None:
+        """Take what is new; returns the time by the run's own clock, None for that of its newest event.
+
+        Called on a thread. Raises `OSError`, `UsageError` or `DecodeError`.
+        """
+        raise NotImplementedError
+
+
+class FollowedSource(RunSource):
+    """A stored run that somebody may be writing."""
+
+    def __init__(self, tail: TraceReader) -> None:
+        super().__init__()
+        self._tail = tail
+
+    def look(self) -> float | None:
+        is_written = self._tail.is_written()
+        before = self.number
+        while self._tail.is_behind() and (events := self._tail.read()):
+            for event in events:
+                self.trace = apply_event(self.trace, event)
+            self.number += len(events)
+        if self.number and not self.trace.run:
+            raise DecodeError("the first line is not the start of a run")
+        self.over = self.trace.ended or (not is_written and self.number == before)
+        self.live = is_written and not self.over
+        return None if self.over else self.trace.at + self._tail.idle
+
+
+class ReplaySource(RunSource):
+    """A stored run as it looked from `start` seconds on, `speed` times as fast as it was."""
+
+    def __init__(self, events: Iterator[ev.Event], speed: float, start: float) -> None:
+        super().__init__()
+        self._events = fold(events)
+        self._next: tuple[ev.Event, Trace] | None = None
+        self._speed, self._start, self._begun = speed, start, time.monotonic()
+
+    def look(self) -> float | None:
+        now = self._start + (time.monotonic() - self._begun) * self._speed
+        while (found := self._next or next(self._events, None)) is not None:
+            self._next = found
+            if found[0].at > now:
+                return now
+            self.trace, self._next = found[1], None
+            self.number += 1
+        self.over, self.live = True, False
+        return None
+
+
+async def frame_stream(source: RunSource, *, idle: float = IDLE) -> AsyncIterator[bytes]:
+    """A `frame` now, and again whenever the run looks otherwise, until it has ended."""
+    last, seen, drawn = "", -1, 0.0
+
+    def draw() -> str:
+        nonlocal seen, drawn
+        now, at = source.look(), time.monotonic()
+        if not source.trace.run or (seen == source.number and not source.over and at - drawn < idle):
+            return ""
+        seen, drawn = source.number, at
+        return keyless_json(frame_data(source.trace, now=now, live=source.live))
+
+    while True:
+        try:
+            frame = await anyio.to_thread.run_sync(draw)
+        except (OSError, UsageError, DecodeError):  # the run was deleted, or the file is damaged from here on
+            yield _end("unreadable")
+            return
+        if frame and frame != last:
+            last = frame
+            yield _message("frame", frame, source.number)
+        if source.over:
+            yield _end(source.trace.outcome())
+            return
+        await asyncio.sleep(max(TICK, len(frame) / RATE))
+
+
+# The routes
 
 
 def page_routes(store: Callable[[], Traces], registry: RunRegistry | None = None) -> list[Route]:
@@ -126,10 +454,7 @@ class _Page:
         self._streams = Counter[str]()  # by owner
 
     async def list_runs(self, request: Request) -> Response:
-        """The newest runs of a client, and whether there are more, which `before` the last of these asks for.
-
-        Those that no file has come beside them, in the order of their ids, which is that of time.
-        """
+        """The newest runs of a client, and whether there are more, which `before` the last of these asks for."""
         query, client = request.query_params, principal_of(request.scope)
         state, count = query.get("state", ""), int(_number(query, "count", MAX_RUNS)) or 20
         if state and state not in _STATES:
@@ -139,28 +464,28 @@ class _Page:
             **_own_runs(client),
         )  # fmt: skip
         registry = self._registry
-        live = list(select_live([served.stream.trace for served in self._unstored], wanted, client))
         skipped = [one_line(each.text) for each in registry.runs.circuits() if each.text] if registry else []
         acts = registry is not None and NO_PAGE not in registry.runs.settings()["serve.origins"]
 
         def find() -> dict[str, Any]:
             found, more, last = newest_runs(self._store(), wanted, count, lambda first: may_read(client, first))
-            rows = [*live, *(row | {"stored": True} for row in found)]
-            rows = sorted(rows, key=lambda row: row["run"], reverse=True) if live else rows
-            return {"runs": rows, "more": more, "last": last, "skipped": skipped, "acts": acts}
+            return {"runs": found, "more": more, "last": last, "skipped": skipped, "acts": acts}
 
         return await self._json(find)
 
     async def show_run(self, request: Request) -> Response:
         def show() -> dict[str, Any]:
-            trace, path, live = self._trace(request)
-            return run_json(trace, path, live=live, prompts=True) | {"tree": node_data(run_tree(trace))}
+            run, store = self._found(request), self._store()
+            live = store.is_running(run)
+            trace = store.trace(run)
+            data = run_json(trace, store.location(run), live=live, prompts=True)
+            return data | {"tree": node_data(run_tree(trace))}
 
         return await self._json(show)
 
     async def show_step(self, request: Request) -> Response:
         def show() -> dict[str, Any]:
-            (trace, _, _), number = self._trace(request), request.path_params["number"]
+            trace, number = self._store().trace(self._found(request)), request.path_params["number"]
             data = question_data(trace) if number == "0" else opened_step(trace, number)
             if data is None:
                 raise UsageError(f"run {trace.run} has no step {number[:40]!r}")
@@ -178,9 +503,6 @@ class _Page:
     async def follow_frames(self, request: Request) -> Response:
         speed = _number(request.query_params, "speed", MAX_SPEED)
         start = _number(request.query_params, "from", 1e9)
-        live = self._live(request)
-        if live is not None and not speed:
-            return self._stream(request, frame_stream(LiveSource(live)))
         run, store = await self._in_thread(lambda: self._found(request)), self._store()
         if speed:
             return self._stream(request, frame_stream(ReplaySource(store.events(run), speed, start), idle=0.0))
@@ -227,10 +549,6 @@ class _Page:
             raise RequestError(403, "page_only_shows", "nothing runs behind this page")
         return self._registry
 
-    @property
-    def _unstored(self) -> list[ServedRun]:
-        return self._registry.unstored if self._registry is not None else []
-
     async def _json(self, make: Callable[[], Any]) -> Response:
         text = await self._in_thread(lambda: keyless_json(make()))
         return Response(text, media_type="application/json", headers=_PRIVATE)
@@ -245,22 +563,6 @@ class _Page:
         except (ConductorError, OSError) as error:
             why = f"the stored runs cannot be read: {type(error).__name__}"
             raise RequestError(503, "runs_unreadable", why) from None
-
-    def _live(self, request: Request) -> ServedRun | None:
-        """The run that a request names, where no file has it; None where it may not be shown, too."""
-        client, run = principal_of(request.scope), request.path_params["run"]
-        found = next((each for each in self._unstored if each.id == run), None)
-        trace = found.stream.trace if found is not None else Trace()
-        return found if may_see(client, trace) and may_read(client, trace) else None
-
-    def _trace(self, request: Request) -> tuple[Trace, str | None, bool]:
-        """The run that a request names, where it is, and whether it goes on. Raises `UsageError` or `PolicyError`."""
-        live = self._live(request)
-        if live is not None:
-            return live.stream.trace, None, live.ended is None
-        run, store = self._found(request), self._store()
-        goes_on = store.is_running(run)
-        return store.trace(run), store.location(run), goes_on
 
     def _found(self, request: Request) -> str:
         """The id of the run that a request names. Raises `UsageError` or `PolicyError` where it may not be shown."""

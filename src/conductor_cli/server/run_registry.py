@@ -108,7 +108,7 @@ class ServedRun:
         self.stream = stream
         self.room = asyncio.Event()
         self.room.set()
-        self.items: list[_Block | ToolCall | ev.Event] = []
+        self.items: list[_Block | ToolCall] = []
         self.stays = False  # Whether it goes on where nobody reads it
         self.is_leased = False  # Whether another server goes on with it where this one is gone
         self.namespaced: tuple[Tool, ...] = ()
@@ -148,10 +148,7 @@ class ServedRun:
         if isinstance(ended, ServedAnswer):
             self.size += len(ended.text) + len(ended.reasoning) + len(self.streamed_text)
         # What it was made from is not needed any more, and holds all texts a second time.
-        if self.is_stored:
-            self.stream = ResponseStream()
-        else:
-            self.size *= 2
+        self.stream = ResponseStream()
         self.began.set()
         for reader in self.readers:
             reader.woken.set()
@@ -370,11 +367,6 @@ class RunRegistry:
     def going_on(self) -> list[ServedRun]:
         """The runs that have not ended."""
         return [served for served in self._by_id.values() if served.ended is None]
-
-    @property
-    def unstored(self) -> list[ServedRun]:
-        """The runs whose trace is only here, while they go on and shortly after."""
-        return [served for served in self._by_id.values() if not served.is_stored]
 
     @property
     def room(self) -> int:

@@ -6,7 +6,7 @@ some providers, is therefore shown only to who asked for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -16,7 +16,6 @@ from conductor_cli.core.policy import Policy
 from conductor_cli.core.trace import Trace
 from conductor_cli.server.access import Principal
 from conductor_cli.state.interfaces import Traces
-from conductor_cli.state.run_summary import make_stored_run
 from conductor_cli.state.stored_run import RunQuery, StoredRun, stored_run_data
 
 HIDDEN: Final = "(not shown: its rules keep it from other programs)"
@@ -75,14 +74,3 @@ def run_row(row: StoredRun, *, shown: bool) -> dict[str, Any]:
     data = stored_run_data(row, "")
     names = ("run", "time", "state", "question", "workers", "cost", "unpriced", "tokens", "seconds")
     return {name: data[name] for name in names} | ({} if shown else {"question": HIDDEN}) | {"shown": shown}
-
-
-def select_live(traces: Iterable[Trace], query: RunQuery, client: Principal) -> Iterator[dict[str, Any]]:
-    """The runs that no file has and that match, as JSON objects; a list begins with them, so they have no `before`."""
-    for trace in traces:
-        if not trace.run or query.before or not may_see(client, trace):
-            continue
-        row, shown = make_stored_run(trace, trace.run, live=True, problem=""), may_read(client, trace)
-        texts = f"{row.question} {row.subtasks} {row.answers}".casefold()
-        if query.state in ("", row.state) and all(shown and term.casefold() in texts for term in query.terms):
-            yield run_row(row, shown=shown) | {"stored": False}

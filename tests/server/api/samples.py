@@ -15,7 +15,6 @@ import openai
 import pytest
 
 from conductor_cli.core.chat import Finish, ToolCall
-from conductor_cli.core.events import PlanDelta
 from conductor_cli.core.usage import Usage
 from conductor_cli.server.api.errors import error_body
 from conductor_cli.server.api.request import (
@@ -38,8 +37,6 @@ USAGE = ServedUsage(
         StepUsage(step=2, worker="alice", model="a-1", usage=Usage(tokens_in=212, tokens_out=522, calls=1)),
     ),
 )
-
-PLANNED = PlanDelta(at=0.5, text="1 bob")
 
 CALLS = (
     ToolCall(id="call_one", name="edit", arguments='{"file": "a.py"}'),
@@ -77,7 +74,6 @@ def written(encoder: Encoder, end: ServedAnswer, *, pieces: tuple[str, ...] = ()
     half = len(end.text) // 2
     return b"".join([
         encoder.begin(),
-        encoder.event(PLANNED),
         encoder.heartbeat(),
         *(encoder.reasoning(piece) for piece in pieces),
         encoder.heartbeat(),

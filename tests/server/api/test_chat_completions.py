@@ -16,7 +16,7 @@ from conductor_cli.models.chat_body import chat_fields, with_texts
 from conductor_cli.server.api.bodies import require_schema
 from conductor_cli.server.api.chat_completions import ChatCompletionsApi
 from conductor_cli.server.api.request import ClientRequest, RequestError
-from tests.server.api.samples import CALLS, PLANNED, RUN, Sdk, data_url, events, outcome, png, refusal, written
+from tests.server.api.samples import CALLS, RUN, Sdk, data_url, events, outcome, png, refusal, written
 
 API = ChatCompletionsApi()
 ASKED: dict[str, Any] = {"model": "conductor", "messages": [{"role": "user", "content": "Hi"}]}
@@ -133,12 +133,12 @@ def test_every_option_is_read() -> None:
     """Each under its field of the internal form."""
     read = parsed(
         max_tokens=10, max_completion_tokens=20, temperature=0.5, stop="END", seed=7, reasoning_effort="gigantic",
-        stream=True, stream_options={"include_usage": True, "include_events": True}, parallel_tool_calls=False,
+        stream=True, stream_options={"include_usage": True}, parallel_tool_calls=False,
         store=False, conductor={"max_cost": 0.25}, response_format={"type": "json_object"}, top_k=3, user="u", n=1,
     )  # fmt: skip
     assert read == ClientRequest(
         model="conductor", messages=(Message(role="user", content="Hi"),), max_tokens=20, temperature=0.5,
-        stop=("END",), effort="gigantic", stream=True, include_usage=True, include_events=True,
+        stop=("END",), effort="gigantic", stream=True, include_usage=True,
         parallel_tool_calls=False, store=False, max_cost=Decimal("0.25"), json_only=True,
     )  # fmt: skip
 
@@ -303,13 +303,6 @@ def test_the_last_chunk_says_what_the_run_used() -> None:
         assert [(step["step"], step["worker"], step["output_tokens"]) for step in own["steps"]] == [
             (1, "bob", 1000), (2, "alice", 522),
         ]  # fmt: skip
-
-
-def test_events_are_sent_to_those_who_asked() -> None:
-    asked = parsed(stream=True, stream_options={"include_events": True})
-    (chunk,) = events(API.encoder(asked, RUN, 1).event(PLANNED))
-    assert (chunk["choices"], chunk["conductor"]) == ([], {"event": {"kind": "plan_delta", "at": 0.5, "text": "1 bob"}})
-    assert API.encoder(parsed(stream=True), RUN, 1).event(PLANNED) == b""
 
 
 def test_a_whole_answer_is_a_chat_completion() -> None:

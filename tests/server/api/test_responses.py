@@ -14,7 +14,7 @@ from conductor_cli.core.chat import Message, Tool, ToolCall
 from conductor_cli.core.question import fence
 from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer
 from conductor_cli.server.api.responses import ResponsesApi
-from tests.server.api.samples import CALLS, PLANNED, RUN, Sdk, data_url, events, outcome, png, refusal, written
+from tests.server.api.samples import CALLS, RUN, Sdk, data_url, events, outcome, png, refusal, written
 
 API = ResponsesApi()
 ASKED: dict[str, Any] = {"model": "conductor", "input": "Hi"}
@@ -80,14 +80,14 @@ def test_every_option_is_read() -> None:
     """Each under its field of the internal form."""
     read = parsed(
         max_output_tokens=20, temperature=0.5, seed=7, reasoning={"effort": "ultra", "summary": "auto"}, stream=True,
-        stream_options={"include_events": True}, parallel_tool_calls=False, previous_response_id=f"resp_{RUN}",
+        parallel_tool_calls=False, previous_response_id=f"resp_{RUN}",
         metadata={"a": "b"}, conductor={"max_cost": "0.25"}, text={"format": {"type": "json_object"}},
         tools=[EDIT], tool_choice={"type": "function", "name": "edit"},
     )  # fmt: skip
     edit = Tool(name="edit", parameters={"type": "object"})
     assert read == ClientRequest(
         model="conductor", messages=(Message(role="user", content="Hi"),), max_tokens=20, temperature=0.5,
-        effort="ultra", stream=True, include_usage=True, include_events=True, parallel_tool_calls=False, previous=RUN,
+        effort="ultra", stream=True, include_usage=True, parallel_tool_calls=False, previous=RUN,
         metadata={"a": "b"}, max_cost=Decimal("0.25"), json_only=True, tools=(edit,), tool_choice=edit,
     )  # fmt: skip
 
@@ -235,15 +235,6 @@ def test_a_failure_that_stays_is_not_tried_again(error: RequestError, code: str)
     assert failed["response"]["error"]["code"] == code
 
 
-def test_events_are_sent_to_those_who_asked() -> None:
-    encoder = API.encoder(parsed(stream=True, stream_options={"include_events": True}), RUN, 1)
-    *_, sent = events(encoder.begin() + encoder.event(PLANNED))
-    assert sent == {
-        "type": "conductor.event", "sequence_number": 1, "event": {"kind": "plan_delta", "at": 0.5, "text": "1 bob"},
-    }  # fmt: skip
-    assert API.encoder(parsed(stream=True), RUN, 1).event(PLANNED) == b""
-
-
 def test_a_whole_answer_is_a_response() -> None:
     schema = {"type": "object", "properties": {}}
     form = {"format": {"type": "json_schema", "name": "x", "schema": schema}}
@@ -269,15 +260,6 @@ def test_the_sdk_reads_a_stream() -> None:
     assert [item.type for item in final.output] == ["reasoning", "message", "function_call", "function_call"]
     assert final.usage is not None
     assert final.usage.input_tokens_details.cached_tokens == 100
-
-
-def test_the_sdk_passes_unknown_events_on() -> None:
-    sdk = Sdk(API, outcome())
-    asked: Any = {"stream_options": {"include_events": True}}
-    with sdk.client.responses.stream(model="conductor", input="Hi", extra_body=asked) as stream:
-        kinds = [str(event.type) for event in stream]
-        assert stream.get_final_response().output_text == "Hello there."
-    assert kinds[2] == "conductor.event"
 
 
 def test_an_error_after_the_status_is_a_response_that_failed() -> None:

@@ -13,7 +13,6 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, Field
 
 from conductor_cli.core.chat import Finish, Message, ToolCall
-from conductor_cli.core.events import Event, to_json
 from conductor_cli.server.api.bodies import (
     MISSING,
     AnswerFormat,
@@ -60,12 +59,6 @@ class ChatEncoder:
     def reasoning(self, text: str) -> bytes:
         """Nothing once the answer has begun: clients such as aider would write it into the answer's text."""
         return self._chunk({"reasoning_content": text}) if text and not self._has_text else b""
-
-    def event(self, event: Event) -> bytes:
-        """A chunk without a choice, whose `conductor.event` is as in docs/events.md."""
-        if not self._request.include_events:
-            return b""
-        return data_event({**self._head, "choices": [], **self._tail, "conductor": {"event": to_json(event)}})
 
     def text(self, text: str) -> bytes:
         self._has_text = True

@@ -15,7 +15,6 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from conductor_cli.core.chat import Attachment, Finish, Message, Tool, ToolCall, ToolChoice
-from conductor_cli.core.events import Event
 from conductor_cli.core.media import attachment_tokens
 from conductor_cli.core.question import fence
 from conductor_cli.core.tools import parse_arguments
@@ -86,9 +85,6 @@ class MessagesEncoder:
         if not text or self._answers or not self._shows_reasoning:
             return b""
         return (b"" if self._open else self._start("thinking")) + self._piece(text)
-
-    def event(self, event: Event) -> bytes:  # noqa: ARG002 - this API has no place for it
-        return b""
 
     def text(self, text: str) -> bytes:
         if not text:

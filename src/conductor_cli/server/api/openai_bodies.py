@@ -26,6 +26,7 @@ from conductor_cli.server.api.bodies import (
     as_parts,
     bytes_of_base64,
     bytes_of_url,
+    impossible,
     kind_of_tool,
     quoted,
     read_document,
@@ -144,7 +145,9 @@ class ToolChoiceField(Body):
 
 class _StreamOptions(Body):
     include_usage: bool | None = None
-    include_events: bool | None = None
+    include_events: Annotated[
+        Any, impossible("is no option any more: the events of a run are at /v1/conductor/runs/ID/events")
+    ] = None
 
 
 class OpenAIAsking(Asking):
@@ -173,12 +176,11 @@ class OpenAIAsking(Asking):
         hosted = ["web_search"] if self.web_search_options is not None else []
         tools = self._read_tools(hosted)
         kept, choice, needed = self._choose(tools, hosted)
-        options = self.stream_options or _StreamOptions()
         return {
             "model": self.model, "tools": kept, "tool_choice": choice, "temperature": self.temperature,
             "hosted": unique_texts(needed),
             "parallel_tool_calls": self.parallel_tool_calls is not False, "stop": unique_texts(self.stop),
-            "stream": bool(self.stream), "include_events": bool(options.include_events), "max_cost": self.max_cost,
+            "stream": bool(self.stream), "max_cost": self.max_cost,
             "store": self.store is not False,
         }  # fmt: skip
 

@@ -11,7 +11,6 @@ from decimal import Decimal
 from typing import Any, Protocol
 
 from conductor_cli.core.chat import Finish, Message, Tool, ToolCall, ToolChoice
-from conductor_cli.core.events import Event
 from conductor_cli.core.usage import NO_USAGE, Usage
 
 
@@ -45,7 +44,6 @@ class ClientRequest:
     effort: str = ""
     stream: bool = False
     include_usage: bool = False
-    include_events: bool = False
     max_cost: Decimal | None = None
     previous: str = ""
     store: bool = True
@@ -132,9 +130,6 @@ class Encoder(Protocol):
 
     def reasoning(self, text: str) -> bytes:
         """A piece of the narration: the plan, a step's beginning, its result."""
-
-    def event(self, event: Event) -> bytes:
-        """An event of the run as it is, for clients that asked for them; empty for others."""
 
     def text(self, text: str) -> bytes:
         """A piece of the answer."""

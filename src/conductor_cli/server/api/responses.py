@@ -14,7 +14,6 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, Field
 
 from conductor_cli.core.chat import Message, Tool, ToolCall
-from conductor_cli.core.events import Event, to_json
 from conductor_cli.server.api.bodies import (
     MISSING,
     AnswerFormat,
@@ -140,10 +139,6 @@ class ResponsesEncoder:
             self._held += text
             return b""
         return self._piece(_REASONING, text)
-
-    def event(self, event: Event) -> bytes:
-        """An event of type `conductor.event`, whose `event` is as in docs/events.md."""
-        return self._event("conductor.event", size=0, event=to_json(event)) if self._request.include_events else b""
 
     def text(self, text: str) -> bytes:
         return self._piece(_MESSAGE, text) if text else b""
