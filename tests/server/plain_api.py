@@ -136,7 +136,7 @@ def listen_at_small(host: str, port: int | None) -> socket.socket:
 def wait_until_up(url: str) -> None:
     for _ in range(100):
         try:
-            httpx.get(f"{url}/health")
+            httpx.get(f"{url}/health", timeout=30)
         except httpx.ConnectError:
             time.sleep(0.02)
         else:

@@ -203,10 +203,10 @@ def launch_command(
     The client is pointed at the server by flags and variables for this one start; its settings stay as they are. The
     exit code is that of the client.
     """
-    found, path = find_client(client)
+    launch, path = find_client(client)
     check_packages()
     server = _server_options(context, options)
     asyncio.run(check_ready(server))
     with own_server(server) as (url, key):
-        code = run_client(path, found.launch(url, key), arguments or ())
+        code = run_client(path, launch(url, key), arguments or ())
     raise typer.Exit(code)

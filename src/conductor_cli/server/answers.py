@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse
 
 from conductor_cli.core.chat import ToolCall
 from conductor_cli.core.errors import ConductorError
-from conductor_cli.server.access import TOKENS, describe_error
+from conductor_cli.server.access import REQUEST_ID, TOKENS, describe_error
 from conductor_cli.server.api.errors import error_body, request_error
 from conductor_cli.server.api.request import ClientApi, ClientRequest, Encoder, RequestError, ServedAnswer
 from conductor_cli.server.connections import WRITE_BODY, WriteBody
@@ -177,7 +177,9 @@ def _frames(encoder: Encoder, pieces: Sequence[Piece]) -> bytes:
     return b"".join(frames)
 
 
-def answering(act: Callable[[Request], Awaitable[dict[str, Any] | ASGIApp]]) -> Callable[[Request], Awaitable[ASGIApp]]:
+def answering(
+    act: Callable[[Request], Awaitable[dict[str, Any] | ASGIApp]], headers: Mapping[str, str] | None = None
+) -> Callable[[Request], Awaitable[ASGIApp]]:
     """Return a route that answers with what `act` returns, and with its errors in the envelope of the path's API."""
 
     async def answer(http: Request) -> ASGIApp:
@@ -190,7 +192,8 @@ def answering(act: Callable[[Request], Awaitable[dict[str, Any] | ASGIApp]]) -> 
             failed = request_error(error.failure)
         except OSError as error:
             failed = RequestError(507, "disk", f"the server cannot keep it: {error.strerror}")
-        return JSONResponse(error_body(failed, http.url.path), failed.status)
+            body = error_body(failed, http.url.path, http.scope.get(REQUEST_ID, ""))
+        return JSONResponse(body, failed.status, headers)
 
     return answer
 

@@ -6,6 +6,7 @@ A request is read and checked here, then it is a run of the registry, and `RunAn
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -32,11 +33,11 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.programs.schema_check import size_of
 from conductor_cli.run.conductor import new_run_id
 from conductor_cli.server.access import REQUEST_ID, Principal, principal_from, principal_of
-from conductor_cli.server.answers import RunAnswer, send_error
+from conductor_cli.server.answers import RunAnswer, answering, send_error
 from conductor_cli.server.api.bodies import refused, require_schema
 from conductor_cli.server.api.chat_completions import ChatCompletionsApi
 from conductor_cli.server.api.errors import TOO_LONG, error_body, request_error
-from conductor_cli.server.api.messages import MessagesApi
+from conductor_cli.server.api.messages import BILLING, MessagesApi
 from conductor_cli.server.api.request import ClientApi, ClientRequest, RequestError, ServedAnswer
 from conductor_cli.server.api.responses import ResponsesApi
 from conductor_cli.server.batches import Batches
@@ -44,7 +45,6 @@ from conductor_cli.server.body import read_body
 from conductor_cli.server.conversation import client_calls
 from conductor_cli.server.files import Files
 from conductor_cli.server.followed_runs import FollowedRuns, shown
-from conductor_cli.server.idempotency import IDENTITY, idempotency_key, says_retry, session_of
 from conductor_cli.server.metrics import Metrics
 from conductor_cli.server.narration import ResponseStream
 from conductor_cli.server.page import keyless_json, page_routes
@@ -70,6 +70,59 @@ APIS: Final[dict[str, ClientApi]] = {
 
 MAX_TEXT: Final = 4_000_000
 """Bytes of all texts of a request, its tools and its schema: a million tokens, as many as the largest models read."""
+
+
+# When two requests are the same one, sent again. What clients repeat, seen on the wire in November 2026: the SDKs of
+# OpenAI and Anthropic count their retries. Codex, Claude Code and opencode send the same conversation with the same
+# session and no count, and Claude Code asks for it without a stream in the end.
+
+_IGNORED: Final = frozenset({
+    "stream", "stream_options", "metadata", "user", "prompt_cache_key", "client_metadata", "safety_identifier",
+})  # fmt: skip
+"""Fields that differ between a request and the same one sent again, or that change nothing of the answer."""
+
+_SESSIONS: Final = ("thread-id", "x-claude-code-session-id", "x-session-id")
+"""Headers in which Codex, Claude Code and opencode name the conversation that a request belongs to."""
+
+LONG: Final = 1 << 16  # Characters of a text that its hash stands for
+
+IDENTITY: Final = "idempotency-key"
+"""The header by which a client names one request, however often it sends it (IETF httpapi-idempotency-key-header)."""
+
+
+def idempotency_key(client: str, api: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> str:
+    """Return what is equal for a request and the same one sent again by the same client, streamed or not."""
+    same = {name: value for name, value in body.items() if name not in _IGNORED}
+    system = same.get("system")
+    # A block that a client puts before its system text differs with each attempt.
+    if isinstance(system, list) and isinstance(first := next(iter(system), None), Mapping):
+        same["system"] = system[1:] if str(first.get("text", "")).startswith(BILLING) else system
+    sender = [client, session_of(headers), headers.get(IDENTITY, "")]
+    text = json.dumps([sender, api, _shortened(same)], sort_keys=True, separators=(",", ":"))
+    return _hash(text)
+
+
+def _shortened(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """A JSON value with the hash of each long text in its place: to write one of megabytes stops all other threads."""
+    if isinstance(value, str):
+        return value if len(value) < LONG else _hash(value)
+    if isinstance(value, dict):
+        return {name: _shortened(item) for name, item in value.items()}
+    return [_shortened(item) for item in value] if isinstance(value, list) else value
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def says_retry(headers: Mapping[str, str]) -> bool:
+    """Whether a client says that an equal request is the same one. Header names are in lower case."""
+    return bool(headers.get(IDENTITY)) or headers.get("x-stainless-retry-count", "0") not in ("", "0")
+
+
+def session_of(headers: Mapping[str, str]) -> str:
+    """The conversation that a request belongs to, as its client names it; empty where it does not."""
+    return next((headers[name] for name in _SESSIONS if headers.get(name)), "")
 
 
 def check_size(request: ClientRequest) -> None:
@@ -218,33 +271,24 @@ def build_app(registry: RunRegistry) -> Starlette:
     metrics = Metrics(registry.runs.circuits)
     registry.observe = metrics.count_run
 
-    async def count_tokens(http: Request) -> Response:
+    async def count_tokens(http: Request) -> dict[str, Any]:
         """How long a request of Messages is, by an estimate."""
-        try:
-            return JSONResponse(await read_body(http, MessagesApi().count_tokens))
-        except RequestError as error:
-            return JSONResponse(error_body(error, http.url.path, http.scope[REQUEST_ID]), error.status)
+        return await read_body(http, MessagesApi().count_tokens)
 
-    async def models(http: Request) -> Response:
+    async def models(http: Request) -> dict[str, Any]:
         """The models, in the form of the API that the headers speak."""
-        try:
-            settings = registry.runs.settings()
-        except ConductorError as error:
-            failed = request_error(error.failure)
-            return JSONResponse(error_body(failed, http.url.path), failed.status)
-        listed = list_served_models(settings, anthropic="anthropic-version" in http.headers)
+        listed = list_served_models(registry.runs.settings(), anthropic="anthropic-version" in http.headers)
         if (name := http.path_params.get("model")) is None:
-            return JSONResponse(listed)
-        if (found := next((each for each in listed["data"] if each["id"] == name), None)) is not None:
-            return JSONResponse(found)
+            return listed
+        for each in listed["data"]:
+            if each["id"] == name:
+                return dict(each)
         raise HTTPException(404)
 
-    async def health(_: Request) -> Response:
-        """That the server lives, and how much it does."""
-        return JSONResponse({"status": "ok", "running": len(registry.going_on)})
-
-    async def alive(_: Request) -> Response:
-        return JSONResponse({"status": "ok"})
+    async def health(http: Request) -> Response:
+        """That the server lives; at `/health` also how much it does."""
+        more = {"running": len(registry.going_on)} if http.url.path == "/health" else {}
+        return JSONResponse({"status": "ok", **more})
 
     async def ready(http: Request) -> Response:
         """Whether requests should come here, and what is missing if not."""
@@ -269,11 +313,11 @@ def build_app(registry: RunRegistry) -> Starlette:
             *StoredResponses(registry, followed).routes,
             *files.routes,
             *batches.routes,
-            Route("/v1/messages/count_tokens", count_tokens, methods=["POST"]),
-            Route("/v1/models", models),
-            Route("/v1/models/{model:path}", models),
+            Route("/v1/messages/count_tokens", answering(count_tokens), methods=["POST"]),
+            Route("/v1/models", answering(models)),
+            Route("/v1/models/{model:path}", answering(models)),
             Route("/health", health),
-            Route("/livez", alive),
+            Route("/livez", health),
             Route("/readyz", ready),
             Route("/metrics", counters),
             *page_routes(open_trace_store, registry),

@@ -6,7 +6,6 @@ another server, without a word.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import os
@@ -25,8 +24,6 @@ from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.server.client_keys import make_key
 
 if TYPE_CHECKING:
-    from conductor_cli.config import Settings
-    from conductor_cli.core.pool import Worker
     from conductor_cli.server.options import ServerOptions
 
 MODEL: Final = "conductor"
@@ -125,91 +122,38 @@ def _aider(url: str, key: str) -> Launch:
     return Launch(arguments=arguments, environ={**addresses, "AIDER_OPENAI_API_KEY": key, "OPENAI_API_KEY": key})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Client:
-    """A program that speaks to a server of models, and the command that installs it.
-
-    `launch` says how it is pointed at the server at a URL, with a key. Its own options come first, so that the user's
-    win.
-    """
-
-    program: str
-    install: str
-    launch: Callable[[str, str], Launch]
-
-
-CLIENTS: Final = {
-    client.program: client
-    for client in (
-        Client(program="codex", install="npm install -g @openai/codex", launch=_codex),
-        Client(program="opencode", install="npm install -g opencode-ai", launch=_opencode),
-        Client(program="claude", install="npm install -g @anthropic-ai/claude-code", launch=_claude),
-        Client(program="aider", install="uv tool install aider-chat", launch=_aider),
-    )
+CLIENTS: Final[dict[str, tuple[str, Callable[[str, str], Launch]]]] = {
+    "codex": ("npm install -g @openai/codex", _codex),
+    "opencode": ("npm install -g opencode-ai", _opencode),
+    "claude": ("npm install -g @anthropic-ai/claude-code", _claude),
+    "aider": ("uv tool install aider-chat", _aider),
 }
-"""What can be launched, by name."""
+"""What can be launched, by the name of its program: the command that installs it, and how it is pointed at the server
+at a URL, with a key. Its own options come first, so that the user's win."""
 
 
-def find_client(name: str) -> tuple[Client, str]:
-    """A client and the path of its program. Raises `UsageError` and `ConfigError`."""
-    client = CLIENTS.get(name)
-    if client is None:
-        raise UsageError(
-            f"{name[:60]!r} cannot be launched",
-            hint=f"there are: {', '.join(CLIENTS)}; for another client: conductor serve",
-        )
-    path = shutil.which(client.program)
+def find_client(name: str) -> tuple[Callable[[str, str], Launch], str]:
+    """How a client is pointed at a server, and the path of its program. Raises `UsageError` and `ConfigError`."""
+    if name not in CLIENTS:
+        hint = f"there are: {', '.join(CLIENTS)}; for another client: conductor serve"
+        raise UsageError(f"{name[:60]!r} cannot be launched", hint=hint)
+    install, launch = CLIENTS[name]
+    path = shutil.which(name)
     if path is None:
-        raise ConfigError(f"{client.program} is not installed, or not in PATH", hint=client.install)
-    return client, path
+        raise ConfigError(f"{name} is not installed, or not in PATH", hint=install)
+    return launch, path
 
 
 async def check_ready(options: ServerOptions) -> None:
-    """Return if a run can be planned and a worker answers; a client would only try again and again.
-
-    Models at an address are asked for one word. Raises `ConductorError` with the reason.
-    """
+    """Return if a run can be planned and a worker can be asked. Raises `ConductorError` with the reason."""
     from conductor_cli.app.conductor_factory import open_conductor  # `serve` starts without them
-    from conductor_cli.core.plan import SELF
-    from conductor_cli.models.command.programs import PROGRAMS
 
-    settings = options.settings()
-    opened = await open_conductor(settings, only=options.workers)
-    try:
-        absent = opened.conductor.unavailable
-        workers = [worker for worker in opened.conductor.pool if worker.name not in absent]
-        if not workers:
-            name, why = next(iter(absent.items()))
-            raise ConfigError(f"no worker can be asked: {name}: {why.message}", hint=why.hint)
-        planners = [] if opened.planner is None else [opened.planner]
-        for what, models in (("the planner does not answer", planners), ("no worker answers", workers)):
-            # Weights and programs of this machine were found; to load or start them here would take long.
-            if models and all(model.kind not in {"llama", SELF, *PROGRAMS} for model in models):
-                await _await_answer(what, models, settings)
-    finally:
-        await opened.close()
-
-
-async def _await_answer(what: str, models: Sequence[Worker], settings: Settings) -> None:
-    """Return when one of the models answers. Raises `ConfigError`, which says `what` and why, where none does."""
-    from conductor_cli.app.keys import open_key_store
-    from conductor_cli.app.workers import run_worker_test
-
-    stored = open_key_store(settings)
-    asked = [asyncio.create_task(run_worker_test(model, settings.environ, stored)) for model in models]
-    failed = []
-    try:
-        for done in asyncio.as_completed(asked):
-            tested = await done
-            if tested.state != "failed":
-                return
-            failed.append(tested)
-    finally:
-        for task in asked:
-            task.cancel()
-    raise ConfigError(
-        f"{what}: {'; '.join(tested.text for tested in failed)}", hint=failed[0].hint or "see: conductor doctor"
-    )
+    opened = await open_conductor(options.settings(), only=options.workers)
+    absent, pool = opened.conductor.unavailable, opened.conductor.pool
+    await opened.close()
+    if absent and all(worker.name in absent for worker in pool):
+        name, why = next(iter(absent.items()))
+        raise ConfigError(f"no worker can be asked: {name}: {why.message}", hint=why.hint)
 
 
 @contextmanager
@@ -237,9 +181,7 @@ def own_server(options: ServerOptions) -> Iterator[tuple[str, str]]:
 
 def run_client(path: str, launch: Launch, arguments: Sequence[str]) -> int:
     """Run a client on this terminal until it ends; returns its exit code. Signals are its own business."""
-    environ = {**os.environ, **{name: value for name, value in launch.environ.items() if value is not None}}
-    for name in [name for name, value in launch.environ.items() if value is None]:
-        environ.pop(name, None)
+    environ = {name: value for name, value in {**os.environ, **launch.environ}.items() if value is not None}
     with ExitStack() as stack:
         own = launch.arguments
         if launch.settings is not None:
@@ -251,23 +193,17 @@ def run_client(path: str, launch: Launch, arguments: Sequence[str]) -> int:
             process = subprocess.Popen([path, *own, *arguments], env=environ)  # noqa: S603 - what the user named
         except OSError as error:
             raise ConfigError(f"{path} cannot be started: {error.strerror}", hint="install it again") from None
-        with _signals_for(process):
+
+        def pass_on(number: int, _: FrameType | None) -> None:
+            if process.poll() is None:
+                process.send_signal(number)
+
+        # The terminal sends the client Ctrl-C itself; the other signals are passed on, and it decides what they mean.
+        before = {number: signal.signal(number, pass_on) for number in _FORWARDED}
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
+        try:
             code = process.wait()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
     return 128 - code if code < 0 else code
-
-
-@contextmanager
-def _signals_for(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Let the client decide what a signal means: the terminal sends it Ctrl-C itself, the others are passed on."""
-
-    def pass_on(number: int, _: FrameType | None) -> None:
-        if process.poll() is None:
-            process.send_signal(number)
-
-    before = {number: signal.signal(number, pass_on) for number in _FORWARDED}
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

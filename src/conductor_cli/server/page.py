@@ -26,9 +26,9 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
@@ -52,7 +52,8 @@ from conductor_cli.core.trace import ENDED, Outcome, Trace, apply_event, fast_re
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import recipient_of
 from conductor_cli.server.access import NO_PAGE, Principal, principal_of
-from conductor_cli.server.api.errors import error_body, request_error
+from conductor_cli.server.answers import answering
+from conductor_cli.server.api.errors import request_error
 from conductor_cli.server.api.request import RequestError
 from conductor_cli.server.body import read_json
 from conductor_cli.server.narration import ResponseStream
@@ -422,26 +423,17 @@ async def frame_stream(source: RunSource, *, idle: float = IDLE) -> AsyncIterato
 def page_routes(store: Callable[[], Traces], registry: RunRegistry | None = None) -> list[Route]:
     """The page and its routes over a store of traces, and the runs of a server. `access.py` stands before them."""
     page, runs = _Page(store, registry), "/v1/conductor/runs"
+    private = partial(answering, headers=_PRIVATE)
     return [
         Route("/", _document, methods=["GET"]),
-        Route(runs, _answering(page.list_runs), methods=["GET"]),
-        Route(f"{runs}/{{run}}", _answering(page.show_run), methods=["GET"]),
-        Route(f"{runs}/{{run}}/events", _answering(page.follow_events), methods=["GET"]),
-        Route(f"{runs}/{{run}}/frames", _answering(page.follow_frames), methods=["GET"]),
-        Route(f"{runs}/{{run}}/steps/{{number}}", _answering(page.show_step), methods=["GET"]),
-        Route(f"{runs}/{{run}}/rating", _answering(page.rate), methods=["POST"]),
-        Route(f"{runs}/{{run}}/rerun", _answering(page.rerun), methods=["POST"]),
+        Route(runs, private(page.list_runs), methods=["GET"]),
+        Route(f"{runs}/{{run}}", private(page.show_run), methods=["GET"]),
+        Route(f"{runs}/{{run}}/events", private(page.follow_events), methods=["GET"]),
+        Route(f"{runs}/{{run}}/frames", private(page.follow_frames), methods=["GET"]),
+        Route(f"{runs}/{{run}}/steps/{{number}}", private(page.show_step), methods=["GET"]),
+        Route(f"{runs}/{{run}}/rating", private(page.rate), methods=["POST"]),
+        Route(f"{runs}/{{run}}/rerun", private(page.rerun), methods=["POST"]),
     ]
-
-
-def _answering(act: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-    async def answer(request: Request) -> Response:
-        try:
-            return await act(request)
-        except RequestError as error:
-            return JSONResponse(error_body(error), error.status, _PRIVATE)
-
-    return answer
 
 
 class _Page:
