@@ -215,7 +215,7 @@ def test_each_client_sees_its_own_and_a_limit_of_the_day_lets_a_batch_wait(one: 
 def test_an_upload_is_bounded_and_says_what_it_is_for(
     one: Stage, monkeypatch: pytest.MonkeyPatch, fields: dict[str, str], status: int, said: str
 ) -> None:
-    monkeypatch.setattr("conductor_cli.server.files.MAX_UPLOAD", 10)
+    monkeypatch.setattr(batches, "MAX_UPLOAD", 10)
     with serving() as server:
         answer = httpx.post(f"{server.url}/v1/files", data=fields, files={"file": ("a", b"x" * 11)})
         assert (answer.status_code, said in answer.json()["error"]["message"]) == (status, True)

@@ -120,7 +120,12 @@ class Access:
             headers = _read_headers(scope["headers"])
             origin = headers.get("origin", "")
             self._check_place(headers)
-            exchange.more_headers = _cors_headers(origin, headers)
+            if origin and origin.partition("://")[2] != headers.get("host"):  # a page that is allowed, but not our own
+                exchange.more_headers = (
+                    (b"access-control-allow-origin", origin.encode("latin-1")),
+                    (b"access-control-expose-headers", b"x-request-id, request-id, retry-after"),
+                    (b"vary", b"Origin"),
+                )
             if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
                 await _answer_preflight(headers, exchange.send)
                 return
@@ -137,9 +142,6 @@ class Access:
         except RequestError as error:
             await exchange.refuse(scope, error)
             return
-        await self._serve(scope, exchange)
-
-    async def _serve(self, scope: Scope, exchange: _Exchange) -> None:
         self._requests += 1
         try:
             await self._app(scope, exchange.receive, exchange.send)
@@ -348,17 +350,6 @@ def _read_headers(raw: Sequence[Header]) -> dict[str, str]:
             raise RequestError(400, "duplicate_header", f"the header {name} is there more than once")
         headers[name] = value.decode("latin-1")
     return headers
-
-
-def _cors_headers(origin: str, headers: Mapping[str, str]) -> list[Header]:
-    """What lets a page of an origin that is allowed read the answer; nothing for programs and our own page."""
-    if not origin or origin.partition("://")[2] == headers.get("host"):
-        return []
-    return [
-        (b"access-control-allow-origin", origin.encode("latin-1")),
-        (b"access-control-expose-headers", b"x-request-id, request-id, retry-after"),
-        (b"vary", b"Origin"),
-    ]
 
 
 async def _answer_preflight(headers: Mapping[str, str], send: Send) -> None:

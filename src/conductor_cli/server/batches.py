@@ -1,4 +1,7 @@
-"""OpenAI's Batches API: the requests of a file, each a run as any other, with their answers in another file.
+"""OpenAI's Files and Batches APIs: the requests of a file, each a run as any other, with their answers in another file.
+
+A file is its bytes and a record of JSON beside them, below the directory of the state. A client sees its own files. An
+upload goes to the disk while it arrives, so memory does not hold it.
 
 A batch is a record of JSON, its input and the two files that grow by a line for each request (`app/batch.py`). So a
 batch goes on where it stopped when the server is started again, and what is finished is kept when it is cancelled or
@@ -12,12 +15,15 @@ import asyncio
 import json
 import logging
 import re
+import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from conductor_cli.app.batch import (
@@ -35,24 +41,196 @@ from conductor_cli.app.batch import (
 from conductor_cli.core.errors import ConductorError, Failure
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.evals.cost import Budget
-from conductor_cli.models.disk import exclusive_lock
-from conductor_cli.server.access import Principal, describe_error, principal_from, principal_of
+from conductor_cli.models.disk import exclusive_lock, make_private_directory, write_atomically
+from conductor_cli.server.access import MAX_UPLOAD, UPLOADS, Principal, describe_error, principal_from, principal_of
 from conductor_cli.server.answers import answering
 from conductor_cli.server.api.bodies import refused
 from conductor_cli.server.api.errors import error_body
 from conductor_cli.server.api.request import RequestError, ServedAnswer
 from conductor_cli.server.body import read_body, read_json
-from conductor_cli.server.files import Files, Record, Records, shown
+
+Record = dict[str, Any]
+"""What is kept of a file or a batch: the object that its client is shown, and `owner`, which it is not."""
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from conductor_cli.server.run_registry import RunRegistry, ServedRun
 
-    Begin = Callable[[str, dict[str, Any], Principal], Awaitable[tuple[ServedRun, Callable[[ServedAnswer], Record]]]]
+    Begin = Callable[
+        [str, dict[str, Any], Principal], Awaitable[tuple[ServedRun, Callable[[ServedAnswer], dict[str, Any]]]]
+    ]
     """Begins the run of a body for a path; returns it, and what writes its answer. Raises `RequestError`."""
 
 log = logging.getLogger(__name__)
+
+MAX_STORED: Final = 4_000_000_000
+"""Bytes of all files of one client."""
+
+MAX_LISTED: Final = 10_000
+"""Entries of one answer, as at OpenAI."""
+
+PRIVATE: Final = 0o600
+
+
+class Records:
+    """Records of JSON in a directory, named by their ids, each for one client."""
+
+    def __init__(self, directory: Path, prefix: str, what: str) -> None:
+        self.directory = directory
+        self._prefix = prefix
+        self._what = what
+
+    def new_id(self) -> str:
+        """Return an id that nobody has."""
+        return self._prefix + secrets.token_hex(12)
+
+    def write(self, record: Record) -> None:
+        """Keep a record, in the place of an earlier one. Raises `OSError`."""
+        make_private_directory(self.directory)
+        write_atomically(self.directory / f"{record['id']}.json", json.dumps(record), mode=PRIVATE)
+
+    def read(self, name: str, client: Principal) -> Record:
+        """Return a record of this client. Raises `RequestError` where there is none."""
+        if re.fullmatch(rf"{self._prefix}[0-9a-f]{{24}}", name):
+            found = self._load(self.directory / f"{name}.json")
+            if found is not None and found["owner"] == client.origin:
+                return found
+        raise RequestError(404, "not_found", f"there is no {self._what} with the id {one_line(name)[:60]}")
+
+    def all(self) -> list[Record]:
+        """Return the records of everybody, newest first."""
+        found = [self._load(path) for path in self.directory.glob(f"{self._prefix}*.json")]
+        return sorted((each for each in found if each is not None), key=lambda each: (-each["created_at"], each["id"]))
+
+    def listed(self, http: Request, **fields: str | None) -> Record:
+        """Return a page of a client's records, as OpenAI lists them; those with other `fields` are left out."""
+        owner, query = principal_of(http.scope).origin, http.query_params
+        count = query.get("limit", str(MAX_LISTED if fields else 20))
+        if not (count.isascii() and count.isdigit() and 0 < int(count[:6]) <= MAX_LISTED):
+            raise refused("limit", f"must be a number from 1 to {MAX_LISTED:,}")
+        own = [each for each in self.all() if each["owner"] == owner]
+        own = [each for each in own if all(value in {None, each[name]} for name, value in fields.items())]
+        if query.get("order") == "asc":
+            own.reverse()
+        names = [each["id"] for each in own]
+        if (after := query.get("after")) in names:
+            own = own[names.index(after) + 1 :]
+        page = [shown(each) for each in own[: int(count)]]
+        ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
+        return {"object": "list", "data": page, **ends, "has_more": len(own) > len(page)}
+
+    def _load(self, path: Path) -> Record | None:
+        try:
+            found = json.loads(path.read_text("utf-8"))
+        except (OSError, ValueError):
+            return None  # it is deleted, or was damaged by somebody else
+        return found if isinstance(found, dict) and {"id", "owner", "created_at"} <= found.keys() else None
+
+
+def shown(record: Mapping[str, Any]) -> Record:
+    """Return what a client is shown of a record."""
+    return {name: value for name, value in record.items() if name != "owner"}
+
+
+class Files:
+    """The files of all clients."""
+
+    def __init__(self, directory: Path) -> None:
+        self.records = Records(directory, "file-", "file")
+        self._turn = asyncio.Semaphore(4)
+        self.is_used: Callable[[str], bool] = lambda _: False
+        """Whether something goes on that reads or writes the file of this id."""
+
+    @property
+    def routes(self) -> list[Route]:
+        one = f"{UPLOADS}/{{file}}"
+        return [
+            Route(UPLOADS, answering(self._create), methods=["POST"]),
+            Route(UPLOADS, answering(self._list), methods=["GET"]),
+            Route(one, answering(self._get), methods=["GET"]),
+            Route(one, answering(self._delete), methods=["DELETE"]),
+            Route(f"{one}/content", answering(self._content), methods=["GET"]),
+        ]
+
+    def path(self, name: str) -> Path:
+        """Where the bytes of a file are."""
+        return self.records.directory / name
+
+    def add(self, name: str, owner: str, filename: str, purpose: str) -> Record:
+        """Keep the record of a file whose bytes are there. Raises `OSError`."""
+        record = {
+            "id": name, "object": "file", "bytes": self.path(name).stat().st_size, "created_at": int(time.time()),
+            "filename": filename, "purpose": purpose, "status": "processed", "expires_at": None, "owner": owner,
+        }  # fmt: skip
+        self.records.write(record)
+        return record
+
+    async def _create(self, http: Request) -> Record:
+        client = principal_of(http.scope)
+        async with self._turn:
+            try:
+                form = await http.form(max_files=1, max_fields=20)
+            except HTTPException as error:
+                raise RequestError(400, "invalid_form", f"the body is no form with a file: {error.detail}") from None
+            try:
+                upload, purpose = form.get("file"), form.get("purpose")
+                if purpose != "batch":
+                    raise refused("purpose", "must be batch: files are for batches")
+                if upload is None or isinstance(upload, str):
+                    raise refused("file", "is missing")
+                name = self.records.new_id()
+                return shown(
+                    await asyncio.to_thread(self._keep, name, client.origin, upload.file, upload.filename or "file")
+                )
+            finally:
+                await form.close()
+
+    def _keep(self, name: str, owner: str, upload: Any, filename: str) -> Record:  # noqa: ANN401 - a file that is read
+        stored = sum(each["bytes"] for each in self.records.all() if each["owner"] == owner)
+        make_private_directory(self.records.directory)
+        path = self.path(name)
+        try:
+            with path.open("xb") as file:
+                path.chmod(PRIVATE)
+                while data := upload.read(1 << 20):
+                    stored += len(data)
+                    if file.tell() + len(data) > MAX_UPLOAD:
+                        raise RequestError(413, "file_too_large", f"a file has at most {MAX_UPLOAD // 10**6} MB")
+                    if stored > MAX_STORED:
+                        message = f"your files have more than {MAX_STORED // 10**9} GB together: delete some"
+                        raise RequestError(413, "too_many_files", message)
+                    file.write(data)
+            return self.add(name, owner, one_line(filename)[:200], "batch")
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+
+    async def _list(self, http: Request) -> Record:
+        return await asyncio.to_thread(self.records.listed, http, purpose=http.query_params.get("purpose"))
+
+    async def _get(self, http: Request) -> Record:
+        return shown(self.records.read(http.path_params["file"], principal_of(http.scope)))
+
+    async def _delete(self, http: Request) -> Record:
+        name = self.records.read(http.path_params["file"], principal_of(http.scope))["id"]
+        if self.is_used(name):
+            raise RequestError(409, "file_in_use", f"a batch that goes on uses {name}: cancel it first")
+        self.remove([name])
+        return {"id": name, "object": "file", "deleted": True}
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Delete files. Raises `OSError`."""
+        for name in names:
+            for path in (self.records.directory / f"{name}.json", self.path(name)):
+                path.unlink(missing_ok=True)
+
+    async def _content(self, http: Request) -> Response:
+        name = self.records.read(http.path_params["file"], principal_of(http.scope))["id"]
+        return FileResponse(self.path(name), media_type="application/octet-stream")
+
+
+# Batches
 
 ENDPOINTS: Final = ("/v1/chat/completions", "/v1/responses")
 MAX_LINES: Final = 50_000
@@ -139,21 +317,12 @@ class Batches:
         if source["purpose"] != "batch":
             raise refused("input_file_id", "must be a file of the purpose batch")
         now = int(time.time())
-        stamps = dict.fromkeys(
-            (
-                "in_progress_at",
-                "finalizing_at",
-                "completed_at",
-                "failed_at",
-                "expired_at",
-                "cancelling_at",
-                "cancelled_at",
-            )
-        )
+        states = ("in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
         record = {
             "id": self._records.new_id(), "object": "batch", "endpoint": endpoint, "errors": None,
             "input_file_id": source["id"], "completion_window": window, "status": "validating",
-            "output_file_id": None, "error_file_id": None, "created_at": now, "expires_at": now + WINDOW, **stamps,
+            "output_file_id": None, "error_file_id": None, "created_at": now, "expires_at": now + WINDOW,
+            **dict.fromkeys(f"{state}_at" for state in states),
             "request_counts": {"total": 0, "completed": 0, "failed": 0}, "metadata": metadata, "owner": client.origin,
         }  # fmt: skip
         self._records.write(record)
@@ -170,11 +339,11 @@ class Batches:
         record = self._records.read(http.path_params["batch"], principal_of(http.scope))
         if record["status"] in OVER:
             raise RequestError(409, "batch_is_over", f"the batch is {record['status']} already")
-        self._records.mark_unwanted(record["id"])
+        self._records.mark(record["id"]).touch(mode=PRIVATE)
         return self._shown(record)
 
     def _shown(self, record: Record) -> Record:
-        if record["status"] not in OVER and self._records.is_unwanted(record["id"]):
+        if record["status"] not in OVER and self._records.mark(record["id"]).exists():
             record |= {"status": "cancelling", "cancelling_at": record["cancelling_at"] or int(time.time())}
         return shown(record)
 
@@ -210,9 +379,13 @@ class Batches:
             async with self._turns:
                 client = principal_from(record["owner"], self._registry.runs.settings().paths.config)
                 served, write = await self._begin(record["endpoint"], item.data["body"], client)
+                reader = self._registry.open(served)
                 try:
-                    ended = await _outcome(self._registry, served)
+                    while await reader.pieces() is not None:
+                        reader.told()
+                    ended = served.ended or RequestError(500, "internal", "the run has no end")
                 finally:
+                    self._registry.close(reader, delivered=True)
                     self._registry.cancel(served.id)
                     self._registry.forget(served.id)
             if isinstance(ended, RequestError):
@@ -230,28 +403,8 @@ class Batches:
 class _BatchRecords(Records):
     """Records, and a file beside each that its client wants cancelled: whoever works on it looks for that."""
 
-    def _mark(self, name: str) -> Path:
+    def mark(self, name: str) -> Path:
         return self.directory / f"{name}.cancel"
-
-    def mark_unwanted(self, name: str) -> None:
-        self._mark(name).touch(mode=0o600)
-
-    def is_unwanted(self, name: str) -> bool:
-        return self._mark(name).exists()
-
-    def withdraw(self, name: str) -> None:
-        self._mark(name).unlink(missing_ok=True)
-
-
-async def _outcome(registry: RunRegistry, served: ServedRun) -> ServedAnswer | RequestError:
-    """Read a run to its end."""
-    reader = registry.open(served)
-    try:
-        while await reader.pieces() is not None:
-            reader.told()
-    finally:
-        registry.close(reader, delivered=True)
-    return served.ended or RequestError(500, "internal", "the run has no end")
 
 
 def _line(name: str, response: Record | None, error: Record | None) -> Record:
@@ -288,7 +441,7 @@ class _Work:
             self._enter(end)
         if self._record["status"] == "finalizing":
             self._enter("completed")
-        self._records.withdraw(self._record["id"])
+        self._records.mark(self._record["id"]).unlink(missing_ok=True)
 
     def _enter(self, status: str) -> None:
         """Write down that the batch is in another state; once it is over, its files are there."""
@@ -334,7 +487,7 @@ class _Work:
                 if done:
                     await working
                     return "finalizing"
-                if self._records.is_unwanted(self._record["id"]):
+                if self._records.mark(self._record["id"]).exists():
                     return "cancelled"
                 if time.time() >= self._record["expires_at"]:
                     return "expired"

@@ -40,10 +40,9 @@ from conductor_cli.server.api.errors import TOO_LONG, error_body, request_error
 from conductor_cli.server.api.messages import BILLING, MessagesApi
 from conductor_cli.server.api.request import ClientApi, ClientRequest, RequestError, ServedAnswer
 from conductor_cli.server.api.responses import ResponsesApi
-from conductor_cli.server.batches import Batches
+from conductor_cli.server.batches import Batches, Files
 from conductor_cli.server.body import read_body
 from conductor_cli.server.conversation import client_calls
-from conductor_cli.server.files import Files
 from conductor_cli.server.followed_runs import FollowedRuns, shown
 from conductor_cli.server.metrics import Metrics
 from conductor_cli.server.narration import ResponseStream

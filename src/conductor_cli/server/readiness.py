@@ -12,7 +12,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from conductor_cli.app.conductor_factory import open_planner
@@ -39,38 +38,30 @@ PROBE_SECONDS: Final = 2.0
 """How long the planner's server may take to answer."""
 
 
-@dataclass(slots=True)
-class _Asker:
-    """Who asks whether the server is ready: when last, and how often it was told that the server leaves."""
-
-    asked: float
-    told: int = 0
-
-
 class Readiness:
     """Answers for the runs of one server."""
 
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
-        self._askers: dict[str, _Asker] = {}
+        self._askers: dict[str, tuple[float, int]] = {}
+        """When somebody asked last whether the server is ready, and how often it was told that it leaves."""
         self._leaves = False
         self._all_told = asyncio.Event()
-        self._parts = {
-            "state": _Part("state", self._state_problem, STATE_SECONDS),
-            "planner": _Part("planner", self._planner_problem, PLANNER_SECONDS),
-        }
+        self._parts = (
+            _Part("state", self._state_problem, STATE_SECONDS),
+            _Part("planner", self._planner_problem, PLANNER_SECONDS),
+        )
 
     async def missing(self, asker: str) -> list[str]:
         """Return what is missing, which a log explains: nothing where the server is ready. `asker` is an address."""
         now = asyncio.get_running_loop().time()
-        self._askers = {name: each for name, each in self._askers.items() if now - each.asked <= LATELY}
-        known = self._askers.setdefault(asker, _Asker(now))
-        known.asked = now
+        self._askers = {name: each for name, each in self._askers.items() if now - each[0] <= LATELY}
+        told = self._askers.get(asker, (now, 0))[1] + self._leaves
+        self._askers[asker] = now, told
         if self._leaves:
-            known.told += 1
             self._look_who_waits()
             return ["server"]
-        return [name for name, part in self._parts.items() if not await part.is_there()]
+        return [part.name for part in self._parts if not await part.is_there()]
 
     async def leave(self, seconds: float) -> None:
         """Be not ready from now on, and return when every balancer knows, or after so many seconds."""
@@ -86,7 +77,7 @@ class Readiness:
 
     def _look_who_waits(self) -> None:
         now = asyncio.get_running_loop().time()
-        if all(each.told >= TIMES or now - each.asked > LATELY for each in self._askers.values()):
+        if all(told >= TIMES or now - asked > LATELY for asked, told in self._askers.values()):
             self._all_told.set()
 
     async def _state_problem(self) -> str:
@@ -110,7 +101,7 @@ class _Part:
     """Something that a server needs. `ask` returns why it is not there; its answer holds for so many seconds."""
 
     def __init__(self, name: str, ask: Callable[[], Awaitable[str]], seconds: float) -> None:
-        self._name = name
+        self.name = name
         self._ask = ask
         self._seconds = seconds
         self._turn = asyncio.Lock()
@@ -121,14 +112,12 @@ class _Part:
         loop = asyncio.get_running_loop()
         async with self._turn:
             if loop.time() >= self._until:
-                before, self._problem = self._problem, await self._look()
+                before = self._problem
+                try:
+                    self._problem = await self._ask()
+                except ConductorError as error:
+                    self._problem = error.message
                 if self._problem != before:
-                    log.warning("the %s: %s", self._name, self._problem or "it is there again")
+                    log.warning("the %s: %s", self.name, self._problem or "it is there again")
                 self._until = loop.time() + self._seconds
         return not self._problem
-
-    async def _look(self) -> str:
-        try:
-            return await self._ask()
-        except ConductorError as error:
-            return error.message

@@ -16,9 +16,11 @@ from conductor_cli.core.policy import Policy
 from conductor_cli.core.trace import Trace
 from conductor_cli.server.access import Principal
 from conductor_cli.state.interfaces import Traces
-from conductor_cli.state.stored_run import RunQuery, StoredRun, stored_run_data
+from conductor_cli.state.stored_run import RunQuery, stored_run_data
 
 HIDDEN: Final = "(not shown: its rules keep it from other programs)"
+
+_ROW: Final = ("run", "time", "state", "question", "workers", "cost", "unpriced", "tokens", "seconds", "shown")
 
 
 def may_see(client: Principal, run: RunStarted | Trace) -> bool:
@@ -65,12 +67,6 @@ def newest_runs(
         first = first_event(store, row.run) if row.state != "unreadable" else None
         shown = row.state == "unreadable" or (first is not None and is_readable(first))
         if shown or not query.terms:  # that a text is found in a run says something about it, too
-            found.append(run_row(row, shown=shown))
+            data = stored_run_data(row, "") | {"shown": shown} | ({} if shown else {"question": HIDDEN})
+            found.append({name: data[name] for name in _ROW})
     return found, more, rows[-1].run if rows else None
-
-
-def run_row(row: StoredRun, *, shown: bool) -> dict[str, Any]:
-    """A run of a list as a JSON object, without its question where it is not `shown`."""
-    data = stored_run_data(row, "")
-    names = ("run", "time", "state", "question", "workers", "cost", "unpriced", "tokens", "seconds")
-    return {name: data[name] for name in names} | ({} if shown else {"question": HIDDEN}) | {"shown": shown}

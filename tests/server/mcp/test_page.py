@@ -49,9 +49,8 @@ def test_the_example_runs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [r"16 MiB", r"100 files", r"20 steps", r"100,000 characters", r"Sixteen calls"])
 def test_the_bounds_are_those_of_the_code(number: str) -> None:
-    from conductor_cli.server.mcp.handlers import MAX_CALLS
+    from conductor_cli.server.mcp.handlers import MAX_CALLS, MAX_RESULT_TEXT
     from conductor_cli.server.mcp.process import MAX_MESSAGE
-    from conductor_cli.server.mcp.results import MAX_RESULT_TEXT
     from conductor_cli.server.mcp.tools import MAX_ATTACHED_FILES, MAX_GIVEN_STEPS
 
     assert (MAX_MESSAGE, MAX_ATTACHED_FILES, MAX_GIVEN_STEPS, MAX_RESULT_TEXT, MAX_CALLS) == (

@@ -20,12 +20,10 @@ from conductor_cli.server.api.request import ServedAnswer, ServedUsage
 def chat_usage(usage: ServedUsage) -> dict[str, Any]:
     """The `usage` of Chat Completions."""
     return {
-        "prompt_tokens": usage.answer.tokens_in,
-        "completion_tokens": usage.answer.tokens_out,
-        "total_tokens": usage.answer.tokens,
-        "prompt_tokens_details": _details_in(usage),
+        "prompt_tokens": usage.answer.tokens_in, "completion_tokens": usage.answer.tokens_out,
+        "total_tokens": usage.answer.tokens, "prompt_tokens_details": _details_in(usage),
         "completion_tokens_details": _details_out(usage),
-    }
+    }  # fmt: skip
 
 
 def responses_usage(usage: ServedUsage) -> dict[str, Any]:
@@ -33,25 +31,22 @@ def responses_usage(usage: ServedUsage) -> dict[str, Any]:
     return {
         "input_tokens": usage.answer.tokens_in,
         "input_tokens_details": _details_in(usage) | {"cache_write_tokens": usage.answer.tokens_stored},
-        "output_tokens": usage.answer.tokens_out,
-        "output_tokens_details": _details_out(usage),
+        "output_tokens": usage.answer.tokens_out, "output_tokens_details": _details_out(usage),
         "total_tokens": usage.answer.tokens,
-    }
+    }  # fmt: skip
 
 
 def _details_in(usage: ServedUsage) -> dict[str, int]:
+    rest = usage.orchestration
     return {
-        "cached_tokens": usage.answer.tokens_cached,
-        "orchestration_input_tokens": usage.orchestration.tokens_in,
-        "orchestration_input_cached_tokens": usage.orchestration.tokens_cached,
-    }
+        "cached_tokens": usage.answer.tokens_cached, "orchestration_input_tokens": rest.tokens_in,
+        "orchestration_input_cached_tokens": rest.tokens_cached,
+    }  # fmt: skip
 
 
 def _details_out(usage: ServedUsage) -> dict[str, int]:
-    return {
-        "reasoning_tokens": usage.answer.tokens_reasoning,
-        "orchestration_output_tokens": usage.orchestration.tokens_out,
-    }
+    rest = usage.orchestration
+    return {"reasoning_tokens": usage.answer.tokens_reasoning, "orchestration_output_tokens": rest.tokens_out}
 
 
 def conductor_object(answer: ServedAnswer) -> dict[str, Any]:
@@ -61,32 +56,23 @@ def conductor_object(answer: ServedAnswer) -> dict[str, Any]:
     `usage.total` is the sum of `usage.answer` and `usage.orchestration`.
     """
     usage = answer.usage
+    parts = {"answer": usage.answer, "orchestration": usage.orchestration, "total": usage.total}
     return {
-        "run": answer.run,
-        "cost": _dollars(usage.total.cost),
-        "unpriced_calls": usage.total.unpriced,
-        "usage": {
-            "answer": _tokens(usage.answer),
-            "orchestration": _tokens(usage.orchestration),
-            "total": _tokens(usage.total),
-        },
+        "run": answer.run, "cost": _dollars(usage.total.cost), "unpriced_calls": usage.total.unpriced,
+        "usage": {name: _tokens(part) for name, part in parts.items()},
         "steps": [
             {"step": each.step, "worker": each.worker, "model": each.model, **_tokens(each.usage)}
             | {"seconds": round(each.usage.seconds, 3)}
             for each in usage.steps
         ],
-    }
+    }  # fmt: skip
 
 
 def _tokens(usage: Usage) -> dict[str, Any]:
     return {
-        "calls": usage.calls,
-        "input_tokens": usage.tokens_in,
-        "cached_tokens": usage.tokens_cached,
-        "output_tokens": usage.tokens_out,
-        "reasoning_tokens": usage.tokens_reasoning,
-        "cost": _dollars(usage.cost),
-    }
+        "calls": usage.calls, "input_tokens": usage.tokens_in, "cached_tokens": usage.tokens_cached,
+        "output_tokens": usage.tokens_out, "reasoning_tokens": usage.tokens_reasoning, "cost": _dollars(usage.cost),
+    }  # fmt: skip
 
 
 def _dollars(cost: Decimal | None) -> float | None:

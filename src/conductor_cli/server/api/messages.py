@@ -16,7 +16,6 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from conductor_cli.core.chat import Attachment, Finish, Message, Tool, ToolCall, ToolChoice
 from conductor_cli.core.media import attachment_tokens
-from conductor_cli.core.question import fence
 from conductor_cli.core.tools import parse_arguments
 from conductor_cli.core.usage import CHARS_PER_TOKEN, Usage
 from conductor_cli.server.api.bodies import (
@@ -221,44 +220,15 @@ class _ImageBlock(Part):
         yield files.keep(self.source)
 
 
-class _ContentSource(Body):
-    type: Literal["content"]
-    content: Annotated[Many[Annotated[TextPart | _ImageBlock, Field(discriminator="type")]], BeforeValidator(as_parts)]
-
-
-_DocumentSource = Annotated[
-    Annotated[_ContentSource, Tag("content")] | Annotated[Upload, _source(read_document), Tag("file")],
-    Discriminator(lambda each: "content" if isinstance(each, dict) and each.get("type") == "content" else "file"),
-]
-
-
 class _DocumentBlock(Part):
     type: Literal["document"]
-    source: _DocumentSource
+    source: Annotated[Upload, _source(read_document)]
     title: str | None = None
     context: str | None = None
 
-    def take(self, files: AttachmentCollector) -> Iterator[Any]:
+    def take(self, files: AttachmentCollector) -> Iterator[str | Attachment]:
         yield self.context or ""
-        if isinstance(self.source, Upload):
-            yield files.keep(self.source, self.title or ("" if self.source.text is None else "document"))
-        else:
-            yield from (each for part in self.source.content for each in part.take(files))
-
-
-class _Said(Body):
-    text: str
-
-
-class _SearchBlock(Part):
-    type: Literal["search_result"]
-    content: Many[_Said]
-    title: str | None = None
-    source: str | None = None
-
-    def take(self, _: AttachmentCollector) -> Iterator[str]:
-        said = "\n".join(part.text for part in self.content)
-        yield fence("source", said, name=self.title or "search result", source=self.source or "")
+        yield files.keep(self.source, self.title or ("" if self.source.text is None else "document"))
 
 
 class _ReferenceBlock(Part):
@@ -279,9 +249,7 @@ class _CallBlock(Part):
         yield ToolCall(id=self.id, name=self.name, arguments=json.dumps(self.input or {}))
 
 
-_ResultPart = Annotated[
-    TextPart | _ImageBlock | _DocumentBlock | _SearchBlock | _ReferenceBlock, Field(discriminator="type")
-]
+_ResultPart = Annotated[TextPart | _ImageBlock | _DocumentBlock | _ReferenceBlock, Field(discriminator="type")]
 
 
 class _ResultBlock(Part):
@@ -310,8 +278,7 @@ def _kind_of_block(block: object) -> str | None:
 
 
 _Block = Annotated[
-    Annotated[TextPart, Tag("text")] | Annotated[_ImageBlock, Tag("image")]
-    | Annotated[_DocumentBlock, Tag("document")] | Annotated[_SearchBlock, Tag("search_result")]
+    Annotated[TextPart, Tag("text")] | Annotated[_ImageBlock, Tag("image")] | Annotated[_DocumentBlock, Tag("document")]
     | Annotated[_CallBlock, Tag("tool_use")] | Annotated[_ResultBlock, Tag("tool_result")]
     | Annotated[_DroppedBlock, Tag("dropped")],
     Discriminator(_kind_of_block),
@@ -319,7 +286,7 @@ _Block = Annotated[
 _Content = Annotated[Many[_Block], BeforeValidator(as_parts, json_schema_input_type=str | list[dict[str, Any]])]
 
 _ALLOWED: Final[Mapping[str, tuple[type[Body], ...]]] = {
-    "user": (TextPart, _ImageBlock, _DocumentBlock, _SearchBlock, _ResultBlock),
+    "user": (TextPart, _ImageBlock, _DocumentBlock, _ResultBlock),
     "assistant": (TextPart, _CallBlock, _DroppedBlock),
     "system": (TextPart,),
 }

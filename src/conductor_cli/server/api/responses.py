@@ -252,40 +252,22 @@ class ResponsesEncoder:
         form: dict[str, Any] = {"type": "json_object" if request.json_only else "text"}
         if request.schema is not None:
             form = {"type": "json_schema", "name": "answer", "schema": dict(request.schema), "strict": True}
+        tools = [
+            {"type": "function", "name": tool.name, "description": tool.description,
+             "parameters": dict(tool.parameters), "strict": False}
+            for tool in request.tools
+        ]  # fmt: skip
         return {
-            "id": f"{RESPONSE}{self._run}",
-            "object": "response",
-            "created_at": self._created,
-            "status": status,
-            "background": request.background,
-            "error": None,
-            "incomplete_details": None,
-            "instructions": None,
-            "max_output_tokens": request.max_tokens,
-            "metadata": dict(request.metadata),
-            "model": request.model,
-            "output": output,
-            "parallel_tool_calls": request.parallel_tool_calls,
+            "id": f"{RESPONSE}{self._run}", "object": "response", "created_at": self._created, "status": status,
+            "background": request.background, "error": None, "incomplete_details": None, "instructions": None,
+            "max_output_tokens": request.max_tokens, "metadata": dict(request.metadata), "model": request.model,
+            "output": output, "parallel_tool_calls": request.parallel_tool_calls,
             "previous_response_id": f"{RESPONSE}{request.previous}" if request.previous else None,
-            "reasoning": {"effort": request.effort or None, "summary": "auto"},
-            "store": request.store,
-            "temperature": request.temperature,
-            "text": {"format": form},
+            "reasoning": {"effort": request.effort or None, "summary": "auto"}, "store": request.store,
+            "temperature": request.temperature, "text": {"format": form},
             "tool_choice": {"type": "function", "name": choice.name} if isinstance(choice, Tool) else choice,
-            "tools": [
-                {
-                    "type": "function",
-                    "name": tool.name,
-                    "description": tool.description,
-                    "parameters": dict(tool.parameters),
-                    "strict": False,
-                }
-                for tool in request.tools
-            ],
-            "top_p": None,
-            "truncation": "disabled",
-            "usage": None,
-        }
+            "tools": tools, "top_p": None, "truncation": "disabled", "usage": None,
+        }  # fmt: skip
 
     def _event(self, kind: str, /, size: int = 1, **fields: Any) -> bytes:  # noqa: ANN401 - any JSON values
         """An event, unless the client has it. A piece of text counts for each of its characters.

@@ -190,14 +190,32 @@ def check_sdk() -> None:
 
 
 async def _serve(runs: Runs, version: str) -> int:
-    serving = asyncio.create_task(_serve_client(runs, version))
+    """Serve the client on standard input and output. One that has closed both has only ended."""
+    import anyio
+    from mcp.server.stdio import stdio_server
+
+    from conductor_cli.server.mcp.handlers import Handlers
+
     code = 0
+
+    async def serve() -> None:
+        server = Handlers(runs, version).server
+        output = Output(_take(1))
+        files: Any = {"stdin": Input(_take(0, os.devnull), output), "stdout": output}
+        try:
+            with anyio.CancelScope() as scope:
+                async with stdio_server(**files) as (read, write):
+                    await server.run(read, write, server.create_initialization_options())
+                    scope.deadline = anyio.current_time() + GRACE  # the client may not read
+        except* (BrokenPipeError, ConnectionResetError):
+            log.info("the client has closed standard output")
 
     def end(number: int) -> None:
         nonlocal code
         code = number
         serving.cancel()
 
+    serving = asyncio.create_task(serve())
     handle_endings(end)
     try:
         with suppress(asyncio.CancelledError):
@@ -205,25 +223,6 @@ async def _serve(runs: Runs, version: str) -> int:
     finally:
         await runs.close()
     return code
-
-
-async def _serve_client(runs: Runs, version: str) -> None:
-    """Serve the client on standard input and output. One that has closed both has only ended."""
-    import anyio
-    from mcp.server.stdio import stdio_server
-
-    from conductor_cli.server.mcp.handlers import Handlers
-
-    server = Handlers(runs, version).server
-    output = Output(_take(1))
-    files: Any = {"stdin": Input(_take(0, os.devnull), output), "stdout": output}
-    try:
-        with anyio.CancelScope() as scope:
-            async with stdio_server(**files) as (read, write):
-                await server.run(read, write, server.create_initialization_options())
-                scope.deadline = anyio.current_time() + GRACE  # the client may not read
-    except* (BrokenPipeError, ConnectionResetError):
-        log.info("the client has closed standard output")
 
 
 def _take(number: int, instead: str = "") -> int:
