@@ -71,10 +71,6 @@ class RunAnswer:
             if isinstance(ended := self.served.ended, ServedAnswer):
                 scope[TOKENS] = ended.usage.total.tokens
 
-    @property
-    def _headers(self) -> dict[str, str]:
-        return {"x-request-id": self.served.id}
-
     async def _whole(self, reader: Subscriber, send: Send) -> bool:
         """Answer with one JSON object. While it takes long, line ends say that the server lives: JSON may begin so.
 
@@ -87,19 +83,19 @@ class RunAnswer:
                 continue
             if not is_begun:
                 is_begun = True
-                await _send_head(send, 200, {"content-type": JSON} | self._headers)
+                await _send_head(send, 200, {"content-type": JSON} | {"x-request-id": self.served.id})
             await _send_body(send, b"\n", more=True)
             reader.told()
         ended = self.served.ended
         if reader.is_gone or ended is None:
             return False
         if not is_begun and isinstance(ended, RequestError):
-            await send_error(send, self.path, ended, self._headers)
+            await send_error(send, self.path, ended, {"x-request-id": self.served.id})
             return True
         encoder, is_end = self._encoder(), True
         if not is_begun:
             assert isinstance(ended, ServedAnswer)
-            await send_json(send, 200, encoder.whole(ended), self._headers)
+            await send_json(send, 200, encoder.whole(ended), {"x-request-id": self.served.id})
             return True
         try:
             data = _json_bytes(encoder.whole(ended) if isinstance(ended, ServedAnswer) else encoder.whole_failed(ended))
@@ -115,11 +111,11 @@ class RunAnswer:
                 await asyncio.wait_for(self.served.began.wait(), BEGINNING_SECONDS)
         ended = self.served.ended
         if isinstance(ended, RequestError) and not self.served.items:
-            await send_error(send, self.path, ended, self._headers)
+            await send_error(send, self.path, ended, {"x-request-id": self.served.id})
             return True
         encoder, is_end, goes_on = self._encoder(), True, True
         data = encoder.begin()
-        await _send_head(send, 200, STREAM_HEADERS | self._headers)
+        await _send_head(send, 200, STREAM_HEADERS | {"x-request-id": self.served.id})
         write_body = self._write_body
 
         def write(piece: Piece) -> bool:

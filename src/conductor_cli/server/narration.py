@@ -156,11 +156,25 @@ class ResponseStream:
         yield from self._narrate(event, trace)
         if isinstance(inner, ev.PlanRevised):
             self._answering = self._answering[: len(path) - 1]
-        yield from self._find_answering_step(trace)
+        found = _path_of_answer(trace)
+        if len(found) > len(self._answering):  # more is known now of who answers: what that step has written so far
+            self._answering = found
+            where, texts = self._held
+            self._held = (), []
+            if where == found and texts:
+                yield from self._write("".join(texts))
         if isinstance(inner, ev.ToolCalled | ev.StepStarted) and path == self._answering:
             self._new_paragraph = bool(self._written)
         if isinstance(event, ev.RunFinished):
-            yield from self._finish(event)
+            # What is missing of the answer. Where another text is out already, that one stays the answer.
+            written = "".join(self._written)
+            rest = event.answer[len(written) :] if event.answer.startswith(written) else ""
+            if event.error is not None and event.error.reason in SCHEMA_BROKEN:
+                rest = ""
+            if rest:
+                yield AnswerText(rest)
+            self.shown = written + rest
+            yield from self.sign(self.trace)
         elif isinstance(event, ev.RunFailed):
             if refusal := refusal_in(event.error):
                 self._written.append(refusal)
@@ -188,28 +202,6 @@ class ResponseStream:
             text = f"\n\n{text}"
         self._written.append(text)
         yield AnswerText(text)
-
-    def _find_answering_step(self, trace: Trace) -> Iterator[Piece]:
-        """Where more is known now of who answers: what that step has written so far."""
-        path = _path_of_answer(trace)
-        if len(path) <= len(self._answering):
-            return
-        self._answering = path
-        where, texts = self._held
-        self._held = (), []
-        if where == path and texts:
-            yield from self._write("".join(texts))
-
-    def _finish(self, event: ev.RunFinished) -> Iterator[Piece]:
-        """What is missing of the answer. Where another text is out already, that one stays the answer."""
-        written = "".join(self._written)
-        rest = event.answer[len(written) :] if event.answer.startswith(written) else ""
-        if event.error is not None and event.error.reason in SCHEMA_BROKEN:
-            rest = ""
-        if rest:
-            yield AnswerText(rest)
-        self.shown = written + rest
-        yield from self.sign(self.trace)
 
     def _narrate(self, event: ev.Event, trace: Trace) -> Iterator[Piece]:
         is_edge = isinstance(event, ev.RunStarted | ev.RunFinished | ev.RunFailed)

@@ -45,7 +45,6 @@ from conductor_cli.core.errors import ConductorError, PolicyError, UsageError
 from conductor_cli.core.formatting import format_count, format_duration, format_money
 from conductor_cli.core.learning import Verdict, describe_rating
 from conductor_cli.core.plan import KeepAnswer, Plan
-from conductor_cli.core.pool import Worker
 from conductor_cli.core.serialization import DecodeError
 from conductor_cli.core.terminal_text import escape_json, one_line, sanitize
 from conductor_cli.core.trace import ENDED, Outcome, Trace, apply_event, fast_replace, fold
@@ -150,31 +149,24 @@ def frame_data(trace: Trace, *, now: float | None = None, live: bool = False) ->
         ]}
         for row in times.rows
     ]  # fmt: skip
+    workers = []
+    for worker in trace.pool.workers[:MAX_PAGE_WORKERS]:
+        price, shown = worker.price, ["unknown" if worker.price is None else "free"] * 2
+        if price is not None and any(price.amounts()):
+            prefix = "from " if price.longer else ""  # long calls cost more
+            shown = [f"{prefix}{format_money(amount)}" for amount in (price.input, price.output)]
+        workers.append([*map(_label, (worker.name, worker.model_name, recipient_of(worker))), *shown])
     return {
-        "run": one_line(trace.run),
-        "time": one_line(trace.time),
-        "at": round(trace.at, 3),
-        "state": trace.state if live and not trace.ended else trace.outcome(),
-        "ended": trace.ended,
-        "outcome": describe_outcome(trace, live=live),
-        "setup": describe_setup(trace),
+        "run": one_line(trace.run), "time": one_line(trace.time), "at": round(trace.at, 3),
+        "state": trace.state if live and not trace.ended else trace.outcome(), "ended": trace.ended,
+        "outcome": describe_outcome(trace, live=live), "setup": describe_setup(trace),
         "totals": describe_totals(trace, stored=True),
         "notices": [describe_notice(notice)[:MAX_LABEL] for notice in trace.all_notices()],
         "tree": node_data(run_tree(trace)),
         "times": {"rows": rows, "ticks": list(times.ticks)},
         "usage": [list(row) for row in usage_rows(trace)],
-        "workers": [_worker_data(worker) for worker in trace.pool][:MAX_PAGE_WORKERS],
-    }
-
-
-def _worker_data(worker: Worker) -> list[str]:
-    price = worker.price
-    if price is None or not any(price.amounts()):
-        shown = ["unknown" if price is None else "free"] * 2
-    else:
-        prefix = "from " if price.longer else ""  # long calls cost more
-        shown = [f"{prefix}{format_money(amount)}" for amount in (price.input, price.output)]
-    return [*map(_label, (worker.name, worker.model_name, recipient_of(worker))), *shown]
+        "workers": workers,
+    }  # fmt: skip
 
 
 def _label(text: str) -> str:
@@ -624,16 +616,11 @@ def _number(query: Mapping[str, str], name: str, most: float) -> float:
 async def _document(request: Request) -> Response:
     text, policy, tag = _read_document()
     headers = {
-        "content-security-policy": policy,
-        "referrer-policy": "no-referrer",
-        "x-content-type-options": "nosniff",
-        "x-frame-options": "DENY",
-        "cross-origin-opener-policy": "same-origin",
-        "cross-origin-resource-policy": "same-origin",
+        "content-security-policy": policy, "referrer-policy": "no-referrer", "x-content-type-options": "nosniff",
+        "x-frame-options": "DENY", "cross-origin-opener-policy": "same-origin",
+        "cross-origin-resource-policy": "same-origin", "cache-control": "no-cache", "etag": tag,
         "permissions-policy": "camera=(), geolocation=(), microphone=()",
-        "cache-control": "no-cache",
-        "etag": tag,
-    }
+    }  # fmt: skip
     if request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers=headers)
     return Response(text, media_type="text/html; charset=utf-8", headers=headers)

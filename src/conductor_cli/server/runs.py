@@ -57,7 +57,7 @@ class Runs:
         """The ids of the newest runs that this server has begun, the oldest first."""
         self._performed = 0
         self._settings = WatchedSettings(os.environ, options.config)
-        self._loaded = LoadedModels()
+        self.loaded = LoadedModels()
         self._spends: dict[tuple[Spender, str, DayLimits, str], Spending] = {}
         self._semaphores: dict[int, asyncio.Semaphore] = {}
 
@@ -70,14 +70,9 @@ class Runs:
             log.warning("tool-call IDs expire on restart: the signing key could not be saved: %s", error)
             return CallIds(secrets.token_bytes(32))
 
-    @property
-    def loaded(self) -> LoadedModels:
-        """The models that are open."""
-        return self._loaded
-
     async def close(self) -> None:
         """Close the models, and the record of what was spent."""
-        await self._loaded.close()
+        await self.loaded.close()
         spends, self._spends = self._spends, {}
         for spend in spends.values():
             spend.close()
@@ -89,7 +84,7 @@ class Runs:
 
     def circuits(self) -> list[CircuitReport]:
         """Which workers and providers have failed, and are skipped for a time."""
-        return self._loaded.circuits.reports()
+        return self.loaded.circuits.reports()
 
     def settings(self, more: Mapping[str, Any] | None = None) -> Settings:
         """The settings as they are now. Raises `ConfigError`."""
@@ -117,25 +112,39 @@ class Runs:
         self.started[run.id] = None
         if len(self.started) > MAX_STARTED:
             del self.started[next(iter(self.started))]
-        await _read_to_end(run, job, show)
+
+        async def read() -> None:
+            async with aclosing(perform(run, job)) as events:
+                async for event, trace in events:
+                    if wanted:
+                        show(event, trace)
+
+        wanted, reading = True, asyncio.create_task(read())
+        try:
+            await asyncio.shield(reading)
+        except asyncio.CancelledError:  # the run is stopped, and its end is waited for
+            wanted = False
+            run.stop("cancelled")
+            with anyio.CancelScope(shield=True):
+                await reading
+            raise
         self._performed += 1
         if self._performed % CHECKPOINT_RUNS == 0:
             asyncio.get_running_loop().run_in_executor(None, open_state(job.settings.paths).tidy_spending)
         return run
 
     async def _open(self, job: Job) -> Conductor:
+        state = open_state(job.settings.paths)
         if job.settings.paths.database:  # read on a thread; what is asked for below is known then
-            await asyncio.to_thread(open_state(job.settings.paths).ratings.read)
+            await asyncio.to_thread(state.ratings.read)
         stored = job.resume.pool.names if job.resume is not None else ()
         opened = await open_conductor(
             job.settings, only=job.only, stored=stored, planning=job.plans, seed=self.options.seed,
-            loaded=self._loaded,
-            spend=partial(self._shared_spend, open_state(job.settings.paths), job.spender),
-            attachments=job.attachments or open_state(job.settings.paths).attachments(),
-            learning=True,
+            loaded=self.loaded,
+            spend=partial(self._shared_spend, state, job.spender),
+            attachments=job.attachments or state.attachments(), learning=True,
         )  # fmt: skip
-        conductor = replace(opened.conductor, streams_nested=job.streams)
-        return share_models(conductor, self._semaphores)
+        return share_models(replace(opened.conductor, streams_nested=job.streams), self._semaphores)
 
     def _shared_spend(self, state: State, client: Spender, limits: DayLimits, /, *, planner: Worker | None) -> Spending:
         """The record of what is spent, open for all runs under the same limits: to open and close it takes long."""
@@ -143,24 +152,3 @@ class Runs:
         if key not in self._spends:
             self._spends[key] = state.spending(limits, planner=planner, client=client, waits=False)
         return self._spends[key]
-
-
-async def _read_to_end(run: Run, job: Job, show: ShowEvent) -> None:
-    """Read a run to its end. Cancelled, it stops the run, and waits until the end is stored."""
-    wanted = True
-
-    async def read() -> None:
-        async with aclosing(perform(run, job)) as events:
-            async for event, trace in events:
-                if wanted:
-                    show(event, trace)
-
-    reading = asyncio.create_task(read())
-    try:
-        await asyncio.shield(reading)
-    except asyncio.CancelledError:
-        wanted = False
-        run.stop("cancelled")
-        with anyio.CancelScope(shield=True):
-            await reading
-        raise

@@ -65,30 +65,6 @@ def tokens_over(message: str, about: int | None = None) -> tuple[int, int] | Non
     return (used, limit) if used > limit else None
 
 
-def openai_words(message: str) -> str:
-    """OpenAI's sentence for it, with the numbers if they are known, else with the provider's own words."""
-    counts = tokens_over(message)
-    if counts is None:
-        return (
-            f"Your input exceeds the context window of this model: {message}. Please reduce the length of the messages."
-        )
-    used, limit = counts
-    return (
-        f"This model's maximum context length is {limit} tokens. However, your messages resulted in {used} tokens. "
-        "Please reduce the length of the messages."
-    )
-
-
-def anthropic_words(message: str, about: int | None = None) -> str:
-    """Anthropic's sentence for it. `about` is an estimate of how many tokens the conversation has."""
-    counts = tokens_over(message, about)
-    return (
-        f"prompt is too long: {message}"
-        if counts is None
-        else f"prompt is too long: {counts[0]} tokens > {counts[1]} maximum"
-    )
-
-
 _STATUS: Final[dict[FailureKind, tuple[int, str]]] = {
     "usage": (400, "invalid_request"),
     "policy": (403, "policy"),
@@ -154,9 +130,20 @@ def error_body(error: RequestError, path: str = "", run: str = "", tokens: int |
     `tokens` is about how long the request is, for one that is too long.
     """
     openai, anthropic = _TYPES.get(error.status, _TYPES[400] if error.status < 500 else ("server_error", "api_error"))
-    is_too_long = error.code == TOO_LONG
-    if path.startswith(MESSAGES_PATH):
-        message = anthropic_words(error.message, tokens) if is_too_long else error.message
+    is_anthropic, message, param = path.startswith(MESSAGES_PATH), error.message, error.param
+    if error.code == TOO_LONG:  # in each API's own sentence, with the numbers if they are known
+        param, counts = "messages", tokens_over(message, tokens if is_anthropic else None)
+        if is_anthropic:
+            said = message if counts is None else f"{counts[0]} tokens > {counts[1]} maximum"
+            message = f"prompt is too long: {said}"
+        elif counts is None:
+            ending = "Please reduce the length of the messages."
+            message = f"Your input exceeds the context window of this model: {message}. {ending}"
+        else:
+            message = (
+                f"This model's maximum context length is {counts[1]} tokens. However, your messages resulted in "
+                f"{counts[0]} tokens. Please reduce the length of the messages."
+            )
+    if is_anthropic:
         return {"type": "error", "error": {"type": anthropic, "message": message}, "request_id": run or None}
-    message, param = (openai_words(error.message), "messages") if is_too_long else (error.message, error.param)
     return {"error": {"message": message, "type": openai, "param": param, "code": error.code}}

@@ -60,12 +60,12 @@ class _ImagePart(Part):
         yield files.keep(self.image_url)
 
 
-def _bytes_of_file(text: str) -> bytes:
-    return bytes_of_url(text) if text[:5].lower() == "data:" else bytes_of_base64(text)
-
-
 class _FileObject(Part):
-    file_data: Annotated[Upload, uploaded(_bytes_of_file, read_document), Field(default=None, validate_default=True)]
+    file_data: Annotated[
+        Upload,
+        uploaded(lambda text: (bytes_of_url if text[:5].lower() == "data:" else bytes_of_base64)(text), read_document),
+        Field(default=None, validate_default=True),
+    ]
     filename: str | None = None
 
     def take(self, files: AttachmentCollector) -> Iterator[str | Attachment]:

@@ -196,7 +196,13 @@ async def _reporting(context: Any) -> AsyncIterator[ShowEvent]:  # noqa: ANN401 
             try:
                 message = await asyncio.wait_for(messages.get(), PERIOD)
             except TimeoutError:
-                message = grown(share), clean(describe_waiting(trace))
+                parts = [
+                    f"{short_name(each.worker)} (about {format_count(tokens_so_far(each), 'token')} so far)"
+                    for each in trace.steps
+                    if each.state == "running"
+                ]
+                waiting = f"waiting for {', '.join(parts)}" if parts else "waiting" if trace.plan else "planning"
+                message = grown(share), clean(waiting)
             if message is None:
                 return
             await context.session.report_progress(message[0], 1.0, message[1])
@@ -212,23 +218,11 @@ async def _reporting(context: Any) -> AsyncIterator[ShowEvent]:  # noqa: ANN401 
 
 def share_done(trace: Trace) -> float:
     """How much of a run is done. A step that runs counts a third; a plan that is being written, little."""
-    weights = sum(
-        1.0 if record.state in ENDED else 0.33 if record.state == "running" else 0.0 for record in trace.steps
-    )
+    done = sum(1.0 if each.state in ENDED else 0.33 * (each.state == "running") for each in trace.steps)
     steps = max(len(trace.steps), 1)
     if trace.plan is None:
-        return PLANNING * len(trace.steps) / MAX_STEPS + (1 - PLANNING) * weights / max(MAX_STEPS, steps)
-    return PLANNING + (1 - PLANNING) * weights / steps
-
-
-def describe_waiting(trace: Trace) -> str:
-    """`waiting for alpha, about 120 tokens so far`, or that the plan is being written."""
-    parts = [
-        f"{short_name(record.worker)} (about {format_count(tokens_so_far(record), 'token')} so far)"
-        for record in trace.steps
-        if record.state == "running"
-    ]
-    return f"waiting for {', '.join(parts)}" if parts else "planning" if trace.plan is None else "waiting"
+        return PLANNING * len(trace.steps) / MAX_STEPS + (1 - PLANNING) * done / max(MAX_STEPS, steps)
+    return PLANNING + (1 - PLANNING) * done / steps
 
 
 # Results
