@@ -67,7 +67,6 @@ class PlainApi:
     """Reads `{"model", "question", …}`."""
 
     name = "chat_completions"
-    body = dict
 
     def parse(self, body: Mapping[str, Any]) -> ClientRequest:
         if "question" not in body:

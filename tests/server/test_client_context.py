@@ -56,8 +56,8 @@ def user(*texts: str) -> tuple[Message, ...]:
 
 
 def asked(*talk: Message) -> tuple[list[str], int]:
-    told = without_context(talk)
-    return [each.content for each in told.messages if each.role == "user"], sum(map(len, told.context))
+    told, context = without_context(talk)
+    return [each.content for each in told if each.role == "user"], sum(map(len, context))
 
 
 @pytest.mark.parametrize(
@@ -147,5 +147,5 @@ def test_openings_that_never_end_are_searched_for_a_few_times() -> None:
             return super().find(*arguments)
 
     text = Watched("".join(f"<system-{number:08x}>\n" for number in range(1000)) + "Why?")
-    assert without_context([Message(role="user", content=text)]).context == ()
+    assert without_context([Message(role="user", content=text)])[1] == ()
     assert 0 < Watched.searched <= 20

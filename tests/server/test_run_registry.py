@@ -50,14 +50,14 @@ def test_a_piece_is_written_at_once_only_to_who_has_all_before_it() -> None:
             """What a client that waits gets from `pieces` when this is added."""
             reading = asyncio.create_task(reader.pieces())
             await asyncio.sleep(0)
-            run._add(AnswerText(text), at_once=at_once)
+            run.add(AnswerText(text), at_once=at_once)
             await asyncio.sleep(0)
             if not reading.done():
                 reading.cancel()
                 return []
             return reading.result() or []
 
-        run._add(AnswerText("early "), at_once=True)  # nobody waits yet
+        run.add(AnswerText("early "), at_once=True)  # nobody waits yet
         assert await reader.pieces() == [AnswerText("early ")]
         assert await add("one ") == []
         assert await add("refused ") == [AnswerText("refused ")]

@@ -65,16 +65,8 @@ _NARRATION: Final = re.compile(rf"\A\s*(?:{OPEN}.*?{CLOSE}\s*)+", re.DOTALL)
 """What a reply was told to begin with: plan and steps, and the thinking of the worker that answered."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Talk:
-    """A conversation as the user had it, and what the client's program added to it, each text once."""
-
-    messages: tuple[Message, ...]
-    context: tuple[str, ...] = ()
-
-
-def without_context(talk: Sequence[Message]) -> Talk:
-    """The conversation without the texts of the client's program.
+def without_context(talk: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[str, ...]]:
+    """The conversation as the user had it, and what the client's program added to it, each text once.
 
     A conversation whose newest texts are nothing else stays as it is: then they are what is asked.
     """
@@ -92,9 +84,7 @@ def without_context(talk: Sequence[Message]) -> Talk:
         messages.append(replace(message, content=asked))
         context += added
         asks = asks or (at >= begins and bool(asked or message.attachments))
-    if not asks:
-        return Talk(messages=tuple(talk))
-    return Talk(messages=tuple(messages), context=tuple(dict.fromkeys(context)))
+    return (tuple(messages), tuple(dict.fromkeys(context))) if asks else (tuple(talk), ())
 
 
 def _split(text: str) -> tuple[str, list[str]]:
@@ -162,17 +152,13 @@ class CallIds:
         return None
 
     def _signature(self, call: SignedCall) -> str:
-        text = f"{call.run}\n{call.index}\n{call.worker}"
-        return _base64(hmac.new(self.secret, text.encode("utf-8", "replace"), hashlib.sha256).digest(), 16)
+        text = f"{call.run}\n{call.index}\n{call.worker}".encode("utf-8", "replace")
+        return urlsafe_b64encode(hmac.new(self.secret, text, hashlib.sha256).digest()).decode()[:16]
 
 
 def _short_name(worker: str) -> str:
     """Six characters that stand for a worker's name, which may be longer than an id."""
-    return _base64(hashlib.sha256(worker.encode("utf-8", "replace")).digest(), 6)
-
-
-def _base64(data: bytes, length: int) -> str:
-    return urlsafe_b64encode(data).decode()[:length]
+    return urlsafe_b64encode(hashlib.sha256(worker.encode("utf-8", "replace")).digest()).decode()[:6]
 
 
 Workers = Mapping[str, Collection[MediaKind]]
@@ -356,8 +342,8 @@ def _question(request: ClientRequest, talk: tuple[Message, ...], files: Mapping[
     )  # fmt: skip
     if not isinstance(request.tool_choice, Tool):
         conversation = replace(conversation, tool_choice=request.tool_choice)
-    told = without_context(talk)
-    *history, now = _turns(told.messages)
+    told, context = without_context(talk)
+    *history, now = _turns(told)
     return Question(
         text="\n\n".join(filter(None, (now.question, now.answer))),
         system="\n\n".join(message.content for message in request.messages if message.role == "system"),
@@ -365,7 +351,7 @@ def _question(request: ClientRequest, talk: tuple[Message, ...], files: Mapping[
         files=tuple(files.values()),
         schema=ANY_OBJECT if request.schema is None and request.json_only else request.schema,
         conversation=conversation,
-        context=told.context,
+        context=context,
     )
 
 

@@ -84,19 +84,16 @@ class FollowedRuns:
                     self._registry.cancel(run)
                 room = self._registry.room
                 for left in await asyncio.to_thread(leases.take, room) if room else ():
-                    await self._take_over(leases, left)
+                    try:
+                        (await self._go_on(left)).stays = True
+                    except Exception as error:  # noqa: BLE001 - whatever is wrong with it, nobody shall wait for it
+                        log.warning("run %s cannot go on: %s", left.run, describe_error(error))
+                        waits = isinstance(error, RequestError) and error.retry_after
+                        await asyncio.to_thread(leases.hand_over if waits else leases.withdraw, left.run)
             except StateUnavailable:
                 await asyncio.sleep(AWAY_SECONDS)
             except Exception as error:  # noqa: BLE001 - one run must not keep the server from all others
                 log.error("the runs of other servers: %s", describe_error(error))  # noqa: TRY400 - it may quote a prompt
-
-    async def _take_over(self, leases: Leases, left: LeftRun) -> None:
-        try:
-            (await self._go_on(left)).stays = True
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with it, nobody shall wait for it
-            log.warning("run %s cannot go on: %s", left.run, describe_error(error))
-            give_up = leases.hand_over if isinstance(error, RequestError) and error.retry_after else leases.withdraw
-            await asyncio.to_thread(give_up, left.run)
 
     async def find(self, run: str, client: Principal) -> ServedRun | None:
         """Return a run that this client asked for, wherever it is or was driven; None where there is none."""

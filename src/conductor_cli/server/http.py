@@ -154,10 +154,10 @@ class CreateAnswer:
             return
         except (RequestError, ConductorError) as failed:
             error = failed if isinstance(failed, RequestError) else request_error(failed.failure)
-            self._metrics.count_refusal(api.name, error.status)
+            self._metrics.refused.labels(api.name, str(error.status)).inc()
             await send_error(send, self._path, error, {"x-request-id": scope[REQUEST_ID]})
             return
-        self._metrics.count_request(api.name)
+        self._metrics.requests.labels(api.name).inc()
         await answer(scope, receive, send)
 
     async def _answer(self, api: ClientApi, http: Request) -> ASGIApp:

@@ -19,10 +19,8 @@ class Metrics:
 
     def __init__(self, circuits: Callable[[], Sequence[CircuitReport]] = list) -> None:
         self._registry = registry = CollectorRegistry()
-        self._requests = Counter("conductor_requests", "Requests that were answered.", ["api"], registry=registry)
-        self._refused = Counter(
-            "conductor_refused", "Requests that were refused.", ["api", "status"], registry=registry
-        )
+        self.requests = Counter("conductor_requests", "Requests that were answered.", ["api"], registry=registry)
+        self.refused = Counter("conductor_refused", "Requests that were refused.", ["api", "status"], registry=registry)
         self._runs = Counter("conductor_runs", "Runs that have ended.", ["end"], registry=registry)
         self._running = Gauge("conductor_runs_running", "Runs that go on or wait.", registry=registry)
         self._tokens = Counter("conductor_tokens", "Tokens of all runs.", ["kind", "part"], registry=registry)
@@ -32,12 +30,6 @@ class Metrics:
             registry=registry,
         )  # fmt: skip
         registry.register(_CircuitMetrics(circuits))
-
-    def count_request(self, api: str) -> None:
-        self._requests.labels(api).inc()
-
-    def count_refusal(self, api: str, status: int) -> None:
-        self._refused.labels(api, str(status)).inc()
 
     def count_run(self, served: ServedRun) -> None:
         """A run has ended."""

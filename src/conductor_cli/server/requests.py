@@ -301,7 +301,14 @@ async def _read_asked(runs: Runs, request: ClientRequest, attacher: Attacher, cl
             raise RequestError(400, "previous_response_not_found", text, param="previous_response_id")
         request = continue_response(request, earlier, runs.call_ids)
         files = {file.attachment.sha256: file for file in earlier.question.files if file.attachment is not None}
-    files |= await _attach(request, attacher, known=files)
+    for data in request.blobs.values():
+        await asyncio.to_thread(attacher.attachments.add, data)
+    for attachment in {each.sha256: each for message in request.messages for each in message.attachments}.values():
+        if (sha256 := attachment.sha256) not in files:
+            try:  # a PDF is read by a process of its own, which takes a moment
+                files[sha256] = await asyncio.to_thread(attacher.take, request.blobs[sha256], attachment.name)
+            except UsageError as error:
+                raise RequestError(400, "invalid_file", error.message) from None
     workers: Workers = {}
     if files or any(message.tool_calls for message in request.messages):
         pool, _ = await resolve_pool(attacher.settings, None, runs.options.workers)
@@ -323,20 +330,3 @@ def lowered(settings: Settings, limits: Mapping[str, Any], origin: str) -> Setti
         exact = Decimal(str(value)) if item.type == "money" else value
         narrow(values, origins, item, item.check(exact), origin)
     return replace(settings, values=values, origins=origins)
-
-
-async def _attach(request: ClientRequest, attacher: Attacher, known: Collection[str]) -> dict[str, File]:
-    """The files that the messages carry, by their SHA-256, without those that are `known`. Raises `RequestError`."""
-    carried = {each.sha256: each for message in request.messages for each in message.attachments}
-    files = {}
-    for data in request.blobs.values():
-        await asyncio.to_thread(attacher.attachments.add, data)
-    for sha256, attachment in carried.items():
-        if sha256 in known:
-            continue
-        try:
-            # A PDF is read by a process of its own, which takes a moment.
-            files[sha256] = await asyncio.to_thread(attacher.take, request.blobs[sha256], attachment.name)
-        except UsageError as error:
-            raise RequestError(400, "invalid_file", error.message) from None
-    return files

@@ -123,14 +123,8 @@ class ServedRun:
         # What a worker writes comes in many small pieces, everything else in few, some of them together.
         at_once = isinstance(event, ev.StepDelta)
         for piece in self.stream.read(event, trace):
-            self._add(piece, at_once=at_once)
+            self.add(piece, at_once=at_once)
         self.began.set()
-
-    def answer(self, text: str) -> None:
-        """End with a text of the server's own."""
-        self._add(AnswerText(text))
-        self.stream.shown = text
-        self.end(ServedAnswer(run=self.id, text=text, finish="stop", usage=ServedUsage()))
 
     def pace(self) -> None:
         """Let the run wait, or go on, as its clients read."""
@@ -163,7 +157,8 @@ class ServedRun:
         """All that was told of the run so far."""
         return "".join(item.text for item in self.items if isinstance(item, _Block) and item.kind is Reasoning)
 
-    def _add(self, piece: Piece, *, at_once: bool = False) -> None:
+    def add(self, piece: Piece, *, at_once: bool = False) -> None:
+        """Keep a piece. `at_once`: who has all before it is sent it by this task."""
         last = self.items[-1] if self.items else None
         if not isinstance(piece, Reasoning | AnswerText):
             self.items.append(piece)
@@ -278,12 +273,12 @@ class Subscriber:
         return found
 
 
+@dataclass(eq=False, slots=True)
 class QueuePlace:
     """A place for one run. Wait for `granted`; give it back with `FairQueue.leave`, whether it was granted or not."""
 
-    def __init__(self, owner: str) -> None:
-        self.owner = owner
-        self.granted = asyncio.Event()
+    owner: str
+    granted: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class FairQueue:
@@ -494,7 +489,9 @@ class RunRegistry:
             await self.runs.perform(job, served.show)
             served.end(served.stream.outcome(served.reasoning))
         except AnsweredAtOnce as answered:
-            served.answer(str(answered))
+            text = served.stream.shown = str(answered)
+            served.add(AnswerText(text))
+            served.end(ServedAnswer(run=served.id, text=text, finish="stop", usage=ServedUsage()))
         except RequestError as error:
             served.end(error.alone())
         except ConductorError as error:

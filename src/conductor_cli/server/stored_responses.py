@@ -69,7 +69,7 @@ class StoredResponses:
         if self._registry.cancel(served.id) or (
             served.ended is None and leases is not None and await asyncio.to_thread(leases.stop, served.id)
         ):
-            return _encoder(served).response("cancelled")
+            return told(served, "cancelled")
         return told(served)
 
     async def _found(self, http: Request) -> ServedRun:
@@ -90,13 +90,11 @@ def _request(served: ServedRun) -> ClientRequest:
     return ClientRequest(model=served.model, messages=(), tools=served.namespaced, background=served.stays)
 
 
-def _encoder(served: ServedRun) -> ResponsesEncoder:
-    return ResponsesEncoder(_request(served), served.id, served.created)
-
-
-def told(served: ServedRun) -> dict[str, Any]:
-    """The response as far as it has come."""
-    encoder, ended = _encoder(served), served.ended
+def told(served: ServedRun, status: str = "") -> dict[str, Any]:
+    """The response as far as it has come; with this status, where there is one."""
+    encoder, ended = ResponsesEncoder(_request(served), served.id, served.created), served.ended
+    if status:
+        return encoder.response(status)
     if isinstance(ended, ServedAnswer):
         return encoder.whole(ended)
     if ended is None:

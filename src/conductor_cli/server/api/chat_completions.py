@@ -187,7 +187,6 @@ class ChatCompletionsApi:
     """`POST /v1/chat/completions`."""
 
     name = "chat_completions"
-    body = ChatBody
 
     def parse(self, body: Mapping[str, Any]) -> ClientRequest:
         asked, files = read_body(ChatBody, body), AttachmentCollector()

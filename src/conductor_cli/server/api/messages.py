@@ -347,7 +347,6 @@ class MessagesApi:
     """`POST /v1/messages` and `/v1/messages/count_tokens`."""
 
     name = "messages"
-    body = MessagesBody
 
     def parse(self, body: Mapping[str, Any]) -> ClientRequest:
         asked, files = read_body(MessagesBody, body), AttachmentCollector()

@@ -119,45 +119,31 @@ class Encoder(Protocol):
     """Writes the answer to one request. A stream is `begin`, any number of pieces, then `end` or `failed`.
 
     Every method but the last two returns the bytes of zero or more server-sent events; the encoder keeps ids, indexes
-    and sequence numbers.
+    and sequence numbers. `begin` comes before anything is known; `heartbeat` is what the clients of this API count as a
+    sign of life; `reasoning` is a piece of the narration, `text` one of the answer, `tool_call` a whole call of one of
+    the client's tools. `failed` has the form that the clients of this API show to their users. `whole` is the answer as
+    one JSON object; `whole_failed` an error in its place, where the status 200 is out already.
     """
 
-    def begin(self) -> bytes:
-        """What opens the stream, before anything is known."""
-
-    def heartbeat(self) -> bytes:
-        """Something that the clients of this API count as a sign of life."""
-
-    def reasoning(self, text: str) -> bytes:
-        """A piece of the narration: the plan, a step's beginning, its result."""
-
-    def text(self, text: str) -> bytes:
-        """A piece of the answer."""
-
-    def tool_call(self, call: ToolCall) -> bytes:
-        """A whole call of one of the client's tools."""
-
-    def end(self, answer: ServedAnswer) -> bytes:
-        """The end of an answer, with its usage."""
-
-    def failed(self, error: RequestError) -> bytes:
-        """The end of a stream that failed, in the form that the clients of this API show to their users."""
-
-    def whole(self, answer: ServedAnswer) -> dict[str, Any]:
-        """The answer as one JSON object, for a request without a stream."""
-
-    def whole_failed(self, error: RequestError) -> dict[str, Any]:
-        """An error instead of that object, where the status 200 is out already: the API's own envelope."""
+    def begin(self) -> bytes: ...
+    def heartbeat(self) -> bytes: ...
+    def reasoning(self, text: str) -> bytes: ...
+    def text(self, text: str) -> bytes: ...
+    def tool_call(self, call: ToolCall) -> bytes: ...
+    def end(self, answer: ServedAnswer) -> bytes: ...
+    def failed(self, error: RequestError) -> bytes: ...
+    def whole(self, answer: ServedAnswer) -> dict[str, Any]: ...
+    def whole_failed(self, error: RequestError) -> dict[str, Any]: ...
 
 
 class ClientApi(Protocol):
-    """One API. `name` is `chat`, `responses` or `messages`; `body` is what it reads."""
+    """One API. `name` is `chat_completions`, `responses` or `messages`.
+
+    `parse` returns the request of a body, or raises `RequestError`. `encoder` writes the answer; `run` is the id of the
+    run, `created` the time in seconds since 1970.
+    """
 
     name: str
-    body: type[Any]
 
-    def parse(self, body: Mapping[str, Any]) -> ClientRequest:
-        """The request of a body. Raises `RequestError`."""
-
-    def encoder(self, request: ClientRequest, run: str, created: int) -> Encoder:
-        """What writes the answer. `run` is the id of the run, `created` the time in seconds since 1970."""
+    def parse(self, body: Mapping[str, Any]) -> ClientRequest: ...
+    def encoder(self, request: ClientRequest, run: str, created: int) -> Encoder: ...

@@ -373,7 +373,6 @@ class ResponsesApi:
     """`POST /v1/responses`."""
 
     name = "responses"
-    body = ResponsesBody
 
     def parse(self, body: Mapping[str, Any]) -> ClientRequest:
         asked, files = read_body(ResponsesBody, body), AttachmentCollector()

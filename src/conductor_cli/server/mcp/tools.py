@@ -295,9 +295,18 @@ def narrowed(settings: Settings, arguments: Mapping[str, Any], planned: PlanFile
     limits = {LIMITS[name]: arguments[name] for name in LIMITS if name in arguments}
     named = {setting: name for name, setting in LIMITS.items()}
     for setting, value in [*(planned.limits if planned else {}).items(), *limits.items()]:
-        if value is not None:
-            exact = Decimal(str(value)) if setting == "limits.cost" else value
-            _lower(values, origins, setting, exact, named.get(setting, setting) if setting in limits else setting)
+        if value is None:
+            continue
+        name = named.get(setting, setting) if setting in limits else setting
+        new = _checked(setting, name, Decimal(str(value)) if setting == "limits.cost" else value)
+        most = values[setting]
+        if setting == "limits.recursion":
+            most = max(most, 1)  # any call may choose the mode ultra, which appends one review
+        if most is not None and new > most:
+            hint = f"a call can only lower {setting}, which is from {origins[setting]}"
+            raise UsageError(f"{name} is {new}, but the settings allow at most {most}", hint=hint)
+        if new != most:
+            values[setting], origins[setting] = new, "the call"
     for name, setting in RULES.items():
         if name not in arguments:
             continue
@@ -311,20 +320,6 @@ def narrowed(settings: Settings, arguments: Mapping[str, Any], planned: PlanFile
             continue
         narrow(values, origins, item, _checked(setting, name, arguments[name]), "the call")
     return replace(settings, values=values, origins=origins)
-
-
-def _lower(values: dict[str, Any], origins: dict[str, str], setting: str, value: Any, name: str) -> None:  # noqa: ANN401 - any number
-    """Lower a limit. Raises `UsageError` where the value is above it."""
-    new, most = _checked(setting, name, value), values[setting]
-    if setting == "limits.recursion":
-        most = max(most, 1)  # any call may choose the mode ultra, which appends one review
-    if most is not None and new > most:
-        raise UsageError(
-            f"{name} is {new}, but the settings allow at most {most}",
-            hint=f"a call can only lower {setting}, which is from {origins[setting]}",
-        )
-    if new != most:
-        values[setting], origins[setting] = new, "the call"
 
 
 def _checked(setting: str, name: str, value: Any) -> Any:  # noqa: ANN401 - any JSON value
