@@ -19,7 +19,6 @@ from conductor_cli.server.conversation import (
     ParsedRequest,
     SignedCall,
     client_calls,
-    continue_response,
     read_conversation,
 )
 from tests.run.kit import play, says, setting
@@ -184,14 +183,6 @@ def test_without_the_trace_the_same_worker_goes_on_with_the_clients_messages() -
     assert [step.worker for step in asked.plan.steps] == ["bob"]
 
 
-def test_system_text_and_tools_are_those_of_the_newest_request() -> None:
-    orchestra, reply = begun(TWICE)
-    new = Message(role="system", content="Be quick.")
-    question = orchestra.asked(new, ASK, reply, *results(reply, "one", "two"), tool_choice="none").question
-    assert question.conversation is not None
-    assert (question.system, question.conversation.tool_choice) == ("Be quick.", "none")
-
-
 def test_a_text_beside_the_results_goes_along() -> None:
     orchestra, reply = begun(TWICE)
     one, two = results(reply, "one", "two")
@@ -218,14 +209,6 @@ def test_calls_with_foreign_or_forged_ids_are_planned_anew(forged: str) -> None:
     assert "edited it" in asked.question.text
 
 
-def test_the_id_of_a_removed_worker_is_planned_anew() -> None:
-    orchestra, reply = begun(TWICE)
-    asked = orchestra.asked(ASK, reply, *results(reply, "one", "two"), workers=("ann",))
-    assert asked.plan is None
-    assert asked.question.conversation is not None
-    assert asked.question.conversation.messages[1] == reply
-
-
 def test_of_calls_of_two_runs_the_newest_counts() -> None:
     signed = [
         IDS.sign(SignedCall(run=run, worker=worker, index=0))
@@ -247,19 +230,6 @@ def test_a_result_without_its_call_becomes_a_text_of_the_user() -> None:
 def test_a_request_without_a_user_is_refused() -> None:
     with pytest.raises(RequestError, match="no message of the user"):
         Orchestra().asked(Message(role="system", content="Be brief."))
-
-
-def test_a_response_is_continued_from_its_run_alone() -> None:
-    orchestra = Orchestra(TWICE, [call(0, "e1"), ends()], ["Done."])
-    trace, reply = orchestra.answer(ASK)
-    for texts in (("one", "two"), ("three",)):
-        request = ClientRequest(model="conductor", messages=tuple(results(reply, *texts)), tools=(EDIT,))
-        trace, reply = orchestra.answer(*continue_response(request, trace, IDS).messages)
-    assert trace.answer == "Done."
-    sent = [request.messages for request in orchestra.bob.requests]
-    assert sent[1][: len(sent[0])] == sent[0]
-    assert sent[2][: len(sent[1])] == sent[1]
-    assert sent[2][-2].provider_data == SIGNED
 
 
 def test_calls_of_a_nested_run_reach_the_client_and_come_back() -> None:

@@ -45,11 +45,3 @@ def test_one_owner_alone_cannot_fill_the_queue() -> None:
     assert turns.waiting == 6
     taken(turns, "bc")
     assert turns.take("d") is None
-
-
-def test_a_queue_of_one_has_a_place_and_one_of_none_has_not() -> None:
-    short, none = FairQueue(1, 1), FairQueue(1, 0)
-    taken(short, "aa")
-    taken(none, "a")
-    assert short.take("b") is None
-    assert none.take("b") is None

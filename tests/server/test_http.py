@@ -105,22 +105,6 @@ def test_a_worker_that_breaks_off_is_an_error_after_its_text(stage: Stage) -> No
     assert len(stage.asked("alpha")) == 1
 
 
-def test_an_answer_that_reached_its_limit_ends_for_that_reason(stage: Stage) -> None:
-    stage.configure()
-    stage.models["alpha"] = says("It is ", finish="length")
-    with serving() as server:
-        answer = server.ask().json()
-    assert (answer["text"], answer["finish"]) == ("It is ", "length")
-
-
-def test_nothing_is_told_of_the_run_behind_the_text_of_the_answer(stage: Stage) -> None:
-    stage.configure()
-    with serving() as server:
-        kinds = [kind for kind, _ in server.stream()]
-    assert kinds[-1] == "end"
-    assert "reasoning" not in kinds[kinds.index("text") :]
-
-
 def test_the_models_are_listed_in_the_form_of_each_api(stage: Stage) -> None:
     stage.configure(more='[limits]\nattempts = 1\n[pools.cheap]\nworkers = ["beta"]')
     stage.plan = "beta | - | Answer it."

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import httpx
 import pytest
 
-from conductor_cli.server.api.messages import SIGNATURE
 from tests.cli.stage import TWO, Stage, says
 from tests.cli.test_tools import SERVER, calls
-from tests.media_files import png
 from tests.server.plain_api import Serving, serving
 from tests.servers import Script, SeenStep, Wire, delta, usage
 
@@ -131,39 +128,6 @@ def test_the_worker_that_asked_goes_on_for_two_turns_of_tools(stage: Stage, api:
     assert third[: len(second)] == second
     assert [each.get("tool_call_id") for each in second[len(first) :] if each["role"] == "tool"] == ["own0", "own1"]
     assert (len(stage.asked("planner")), len(stage.asked("alpha"))) == (1, 1)
-
-
-def test_a_screenshot_that_no_worker_can_see_does_not_end_the_conversation(stage: Stage) -> None:
-    stage.configure()
-    stage.models["alpha"] = by_turns(asks("a.png"), says("Done."))
-    with serving() as server:
-        talk = Talk(server, "messages")
-        talk.ask()
-        image = {
-            "type": "image",
-            "source": {"type": "base64", "media_type": "image/png", "data": b64encode(png()).decode()},
-        }
-        result = {"type": "tool_result", "tool_use_id": talk.calls[0][0], "content": [image]}
-        talk.turns.append({"role": "user", "content": [result]})
-        talk.ask()
-    assert talk.text == "Done."
-    assert "Left out, because it cannot be seen here" in messages(stage.asked("alpha")[1])[-1]["content"]
-
-
-def test_a_streamed_call_of_messages_has_its_signed_id_and_arguments(stage: Stage) -> None:
-    stage.configure()
-    stage.models["alpha"] = asks("a.py")
-    with serving() as server:
-        stream = Talk(server, "messages").post(stream=True, thinking={"type": "adaptive"})
-    events = [json.loads(line[6:]) for line in stream.text.splitlines() if line.startswith("data: ")]
-    assert stream.headers["content-type"].startswith("text/event-stream")
-    opened = [each["content_block"]["type"] for each in events if each["type"] == "content_block_start"]
-    assert opened == ["thinking", "text", "tool_use"]
-    deltas = [each["delta"] for each in events if each["type"] == "content_block_delta"]
-    assert "step 1" in "".join(each.get("thinking", "") for each in deltas)
-    assert [each["partial_json"] for each in deltas if "partial_json" in each] == ['{"file": "a.py"}']
-    assert [each["signature"] for each in deltas if "signature" in each] == [SIGNATURE]
-    assert (events[-2]["delta"]["stop_reason"], events[-1]["type"]) == ("tool_use", "message_stop")
 
 
 def test_a_response_goes_on_from_the_id_of_the_one_before(stage: Stage) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import struct
-import zlib
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
@@ -54,16 +52,6 @@ def refusal(api: ClientApi, body: Mapping[str, Any]) -> RequestError:
     with pytest.raises(RequestError) as caught:
         api.parse(body)
     return caught.value
-
-
-def png(width: int = 1, height: int = 1) -> bytes:
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    pixels = zlib.compress((b"\0" + b"\0" * width) * height)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
 
 
 def data_url(data: bytes, media_type: str = "image/png") -> str:

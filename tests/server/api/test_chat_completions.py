@@ -16,7 +16,8 @@ from conductor_cli.models.chat_body import chat_fields, with_texts
 from conductor_cli.server.api.bodies import require_schema
 from conductor_cli.server.api.chat_completions import ChatCompletionsApi
 from conductor_cli.server.api.request import ClientRequest, RequestError
-from tests.server.api.samples import CALLS, RUN, Sdk, data_url, events, outcome, png, refusal, written
+from tests.media_files import png
+from tests.server.api.samples import CALLS, RUN, Sdk, data_url, events, outcome, refusal, written
 
 API = ChatCompletionsApi()
 ASKED: dict[str, Any] = {"model": "conductor", "messages": [{"role": "user", "content": "Hi"}]}
@@ -108,16 +109,6 @@ def test_names_are_told_where_several_users_speak() -> None:
     ann, ben = ({"role": "user", "name": name, "content": "Hi"} for name in ("Ann", "Ben"))
     assert [message.content for message in parsed([ann, ben]).messages] == ["Ann: Hi", "Ben: Hi"]
     assert [message.content for message in parsed([ann, ann]).messages] == ["Hi", "Hi"]
-
-
-def test_an_image_becomes_an_attachment_with_its_size() -> None:
-    image = {"type": "image_url", "image_url": {"url": data_url(png(3, 2)), "detail": "high"}}
-    asked = {"role": "user", "content": [{"type": "text", "text": "What?"}, image]}
-    read = parsed([asked, asked])
-    (attachment,) = read.messages[0].attachments
-    assert (attachment.name, attachment.width, attachment.height) == ("image-1.png", 3, 2)
-    assert read.messages[0] == read.messages[1]
-    assert read.blobs == {attachment.sha256: png(3, 2)}
 
 
 def test_a_file_is_attached_or_quoted() -> None:
@@ -331,36 +322,6 @@ def test_text_that_is_no_valid_unicode_does_not_break_the_stream() -> None:
 
 
 # The SDK
-
-
-def test_the_sdk_reads_a_stream() -> None:
-    sdk = Sdk(API, outcome(calls=CALLS))
-    messages: Any = [{"role": "user", "content": "Hi"}]
-    with sdk.client.chat.completions.stream(
-        model="conductor",
-        messages=messages,
-        stream_options={"include_usage": True},
-        extra_body={"reasoning_effort": "gigantic"},
-    ) as stream:
-        final = stream.get_final_completion()
-    assert final.choices[0].message.content == "Hello there."
-    calls = final.choices[0].message.tool_calls or []
-    assert [(call.id, call.function.arguments) for call in calls] == [(call.id, call.arguments) for call in CALLS]
-    assert final.usage is not None
-    assert final.usage.total_tokens == 734
-
-
-def test_the_sdk_reads_a_whole_answer_in_a_class() -> None:
-    from pydantic import BaseModel
-
-    class Sum(BaseModel):
-        total: int
-
-    sdk = Sdk(API, outcome(text='{"total": 4}'))
-    messages: Any = [{"role": "user", "content": "2+2"}]
-    read = sdk.client.chat.completions.parse(model="conductor", messages=messages, response_format=Sum)
-    assert read.choices[0].message.parsed == Sum(total=4)
-    assert (sdk.requests[0].schema or {})["required"] == ["total"]
 
 
 def test_the_sdk_shows_errors() -> None:

@@ -296,25 +296,6 @@ def test_a_failure_ends_the_open_block_and_is_told() -> None:
     }  # fmt: skip
 
 
-def test_an_error_after_the_status_is_in_the_envelope() -> None:
-    assert encoder().whole_failed(RequestError(502, "workers_failed", "all workers failed")) == {
-        "type": "error", "error": {"type": "api_error", "message": "all workers failed"}, "request_id": "r1",
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("message", "expected"),
-    [
-        ("maximum context length is 8192 tokens. However, you requested 9000 tokens", "9000 tokens > 8192 maximum"),
-        ("bob: prompt is too long: 212000 tokens > 200000 maximum", "212000 tokens > 200000 maximum"),
-        ("the request exceeds the context", "the request exceeds the context"),
-    ],
-)
-def test_an_overflow_has_the_wording_that_makes_clients_shorten(message: str, expected: str) -> None:
-    envelope = error_body(RequestError(400, "context_length_exceeded", message), "/v1/messages")
-    assert envelope["error"]["message"] == f"prompt is too long: {expected}"
-
-
 def test_a_whole_answer_has_the_same_parts() -> None:
     whole = encoder().whole(outcome(reasoning="plan", finish="tool", tool_calls=(CALL,)))
     assert [block["type"] for block in whole["content"]] == ["thinking", "text", "tool_use"]

@@ -14,7 +14,8 @@ from conductor_cli.core.chat import Message, Tool, ToolCall
 from conductor_cli.core.question import fence
 from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer
 from conductor_cli.server.api.responses import ResponsesApi
-from tests.server.api.samples import CALLS, RUN, Sdk, data_url, events, outcome, png, refusal, written
+from tests.media_files import png
+from tests.server.api.samples import CALLS, RUN, Sdk, data_url, events, outcome, refusal, written
 
 API = ResponsesApi()
 ASKED: dict[str, Any] = {"model": "conductor", "input": "Hi"}
@@ -37,11 +38,6 @@ def said(items: list[Mapping[str, Any]]) -> list[str]:
 
 
 # Requests
-
-
-def test_the_simplest_request_has_only_a_question() -> None:
-    asked = ClientRequest(model="conductor", messages=(Message(role="user", content="Hi"),), include_usage=True)
-    assert parsed() == asked
 
 
 def test_what_codex_sends_is_read() -> None:
@@ -249,17 +245,6 @@ def test_a_whole_answer_is_a_response() -> None:
 
 
 # The SDK
-
-
-def test_the_sdk_reads_a_stream() -> None:
-    sdk = Sdk(API, outcome(calls=CALLS))
-    with sdk.client.responses.stream(model="conductor", input="Hi") as stream:
-        pieces = [event.delta for event in stream if event.type == "response.output_text.delta"]
-        final = stream.get_final_response()
-    assert "".join(pieces) == final.output_text == "Hello there."
-    assert [item.type for item in final.output] == ["reasoning", "message", "function_call", "function_call"]
-    assert final.usage is not None
-    assert final.usage.input_tokens_details.cached_tokens == 100
 
 
 def test_an_error_after_the_status_is_a_response_that_failed() -> None:
