@@ -64,9 +64,6 @@ NO_PAGE: Final = "none"
 MAX_HEADERS: Final = 64 * 1024
 """Bytes of all headers together. The largest that clients send have 6 KB."""
 
-CLOSED: Final = "the handler is closed"
-"""What uvloop says of a connection that its client has closed, a moment before uvicorn is told."""
-
 _TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 
 _log = logging.getLogger(__name__)
@@ -278,7 +275,7 @@ class _Exchange:
         try:
             await self._send(message)
         except RuntimeError as error:
-            if CLOSED not in str(error):
+            if "the handler is closed" not in str(error):  # what uvloop says a moment before uvicorn is told
                 raise
             self.gone = True
             await asyncio.sleep(0)  # now uvicorn learns it too

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-BEGINNING_SECONDS: Final = 2.0
-"""How long the headers of a stream wait for the run to begin: until then, an error is a status code."""
-
 JSON: Final = "application/json"
 
 STREAM_HEADERS: Final = {
@@ -108,7 +105,7 @@ class RunAnswer:
         """Answer with server-sent events. Whatever happens, they have an end. Returns whether it is that of the run."""
         if not self.served.began.is_set():
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.served.began.wait(), BEGINNING_SECONDS)
+                await asyncio.wait_for(self.served.began.wait(), 2.0)  # until then, an error is a status code
         ended = self.served.ended
         if isinstance(ended, RequestError) and not self.served.items:
             await send_error(send, self.path, ended, {"x-request-id": self.served.id})

@@ -47,8 +47,6 @@ _OPENING: Final = re.compile(
     re.MULTILINE | re.VERBOSE,
 )
 
-MAX_UNCLOSED: Final = 20  # Kinds of openings without an end, after which no end is looked for
-
 _AIDER_RULES: Final = re.compile(
     r"^(?:# \*SEARCH/REPLACE block\* Rules:|# File editing rules:|To suggest changes to a file you MUST return )",
     re.MULTILINE,
@@ -94,7 +92,7 @@ def _split(text: str) -> tuple[str, list[str]]:
     while (opening := _OPENING.search(text, at)) is not None:
         closing = f"</{opening[1]}>"
         # After so many without an end, the others are not looked for: each would be looked for in the whole text.
-        is_vain = closing in unclosed or len(unclosed) >= MAX_UNCLOSED
+        is_vain = closing in unclosed or len(unclosed) >= 20
         end = -1 if is_vain else text.find(closing, opening.end())
         if end < 0:
             unclosed.add(closing)
@@ -164,14 +162,8 @@ def _short_name(worker: str) -> str:
 Workers = Mapping[str, Collection[MediaKind]]
 """The workers that may be asked, and what each of them accepts besides text."""
 
-ReadTrace = Callable[[str], Trace | None]
-"""Gives the stored trace of a run by its id; None where there is none."""
-
 QUOTED: Final = 2000
 """Characters of one result of a tool that the planner, and steps before the last, are shown."""
-
-ANY_OBJECT: Final[Mapping[str, str]] = {"type": "object"}
-"""The JSON Schema of an answer in JSON mode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +175,11 @@ class ParsedRequest:
 
 
 def read_conversation(
-    request: ClientRequest, files: Mapping[str, File], workers: Workers, read_trace: ReadTrace, ids: CallIds
+    request: ClientRequest,
+    files: Mapping[str, File],
+    workers: Workers,
+    read_trace: Callable[[str], Trace | None],
+    ids: CallIds,
 ) -> ParsedRequest:
     """What is run for a request. Raises `RequestError` where calls have no results, or nothing is asked.
 
@@ -349,7 +345,7 @@ def _question(request: ClientRequest, talk: tuple[Message, ...], files: Mapping[
         system="\n\n".join(message.content for message in request.messages if message.role == "system"),
         history=tuple(history),
         files=tuple(files.values()),
-        schema=ANY_OBJECT if request.schema is None and request.json_only else request.schema,
+        schema={"type": "object"} if request.schema is None and request.json_only else request.schema,
         conversation=conversation,
         context=context,
     )

@@ -1,7 +1,8 @@
-"""Runs that another process drives, as their clients read them: from the trace, also while it is written.
+"""Responses by their id, and runs that another process drives, as their clients read them: from the trace.
 
 So a response is there on every replica over one state, and so is what answers a request with an `Idempotency-Key`.
-Where that process is gone, this one takes over the runs whose clients have asked for it.
+Where that process is gone, this one takes over the runs whose clients have asked for it. A client sees the responses
+that it asked for itself.
 """
 
 from __future__ import annotations
@@ -12,16 +13,23 @@ import json
 import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from starlette.routing import Route
+
+from conductor_cli.app.driver import ALWAYS
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import StateUnavailable, UsageError
 from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.run.conductor import new_run_id
-from conductor_cli.server.access import Principal, describe_error
-from conductor_cli.server.api.request import RequestError
+from conductor_cli.server.access import Principal, describe_error, principal_of
+from conductor_cli.server.answers import RunAnswer, answering
+from conductor_cli.server.api.bodies import refused
+from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer
+from conductor_cli.server.api.responses import RESPONSE, ResponsesApi, ResponsesEncoder
 from conductor_cli.server.conversation import client_calls
 from conductor_cli.server.narration import ResponseStream
 from conductor_cli.server.run_registry import RunRegistry, ServedRun
@@ -29,22 +37,14 @@ from conductor_cli.state.home import open_state
 from conductor_cli.state.interfaces import TraceReader
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
+
     from conductor_cli.state.postgres.records import Leases, LeftRun
 
 LOOK_SECONDS: Final = 0.25
 """Time between two looks at a trace."""
 
-UNREAD_SECONDS: Final = 60.0
-"""How long a run is followed that nobody reads."""
-
-BEGIN_SECONDS: Final = 60.0
-"""How long a run that another replica has announced may take to begin: it may wait for its turn."""
-
-WATCH_SECONDS: Final = 0.5
-"""Time between two looks for runs whose processes are gone, and for what other servers want of those of this one."""
-
-AWAY_SECONDS: Final = 6.0
-"""How long no run is taken after the database was away: those who have them renew their leases first."""
+PATH: Final = "/v1/responses/{response}"
 
 log = logging.getLogger(__name__)
 
@@ -55,13 +55,24 @@ _RUN: Final = re.compile(r"[\w-]{1,80}")
 
 
 class FollowedRuns:
-    """The runs that a server reads for its clients, beside those of its registry. `go_on` takes one over."""
+    """The runs that a server reads for its clients, beside those of its registry, and the routes for one response.
+
+    `go_on` takes a run over.
+    """
 
     def __init__(self, registry: RunRegistry, go_on: Callable[[LeftRun], Awaitable[ServedRun]]) -> None:
         self._registry = registry
         self._go_on = go_on
         self._watching: asyncio.Task[None] | None = None
         self._tasks: dict[str, tuple[ServedRun, asyncio.Task[None]]] = {}
+
+    @property
+    def routes(self) -> list[Route]:
+        return [
+            Route(PATH, answering(self._get), methods=["GET"]),
+            Route(PATH, answering(self._delete), methods=["DELETE"]),
+            Route(f"{PATH}/cancel", answering(self._cancel), methods=["POST"]),
+        ]
 
     def start(self) -> None:
         """Take over runs of other servers from now on, where the state has any."""
@@ -75,7 +86,7 @@ class FollowedRuns:
 
     async def _watch(self, leases: Leases) -> None:
         while True:
-            await asyncio.sleep(WATCH_SECONDS)
+            await asyncio.sleep(0.5)
             try:
                 lost, unwanted = await asyncio.to_thread(leases.look)
                 for run in lost:
@@ -91,7 +102,7 @@ class FollowedRuns:
                         waits = isinstance(error, RequestError) and error.retry_after
                         await asyncio.to_thread(leases.hand_over if waits else leases.withdraw, left.run)
             except StateUnavailable:
-                await asyncio.sleep(AWAY_SECONDS)
+                await asyncio.sleep(6.0)  # those who have runs renew their leases first
             except Exception as error:  # noqa: BLE001 - one run must not keep the server from all others
                 log.error("the runs of other servers: %s", describe_error(error))  # noqa: TRY400 - it may quote a prompt
 
@@ -140,10 +151,50 @@ class FollowedRuns:
             served = await self.find(found, client)
             if served is not None and not isinstance(served.ended, RequestError):
                 return served
-            if served is not None or age > BEGIN_SECONDS:
+            if served is not None or age > 60.0:  # it may wait for its turn as long
                 instead_of = found
             else:
                 await asyncio.sleep(LOOK_SECONDS)
+
+    async def _get(self, http: Request) -> dict[str, Any] | RunAnswer:
+        """A response, or with `stream` its events: all, or those after `starting_after` or `Last-Event-ID`."""
+        served = await self._found(http)
+        if http.query_params.get("stream") == "true":
+            last = http.headers.get("last-event-id", "-1").removeprefix(f"{RESPONSE}{served.id}:")
+            after = http.query_params.get("starting_after", last)
+            if not re.fullmatch(r"-1|\d{1,15}", after, re.ASCII):
+                raise refused("starting_after", "must be the number of an event")
+            request = replace(_request(served), stream=True, after=int(after))
+            return RunAnswer(self._registry, served, ResponsesApi(), request, http.url.path)
+        return told(served)
+
+    async def _delete(self, http: Request) -> dict[str, Any]:
+        """Delete what is kept of a response, its trace too, unless the user wants every trace to be kept."""
+        served, settings = await self._found(http), self._registry.runs.settings()
+        if served.ended is None or not served.is_stored:
+            raise _unknown(served.id)
+        if settings["traces.keep"] == ALWAYS:
+            raise RequestError(403, "policy", "responses cannot be deleted: traces.keep is always")
+        await asyncio.to_thread(open_state(settings.paths).traces.remove, served.id)
+        self._registry.forget(served.id)
+        return {"id": f"{RESPONSE}{served.id}", "object": "response", "deleted": True}
+
+    async def _cancel(self, http: Request) -> dict[str, Any]:
+        served = await self._found(http)
+        leases = self._registry.runs.leases
+        if self._registry.cancel(served.id) or (
+            served.ended is None and leases is not None and await asyncio.to_thread(leases.stop, served.id)
+        ):
+            return told(served, "cancelled")
+        return told(served)
+
+    async def _found(self, http: Request) -> ServedRun:
+        """The run of a request, also one of another replica. Raises `RequestError`."""
+        response = str(http.path_params["response"])
+        run = response.removeprefix(RESPONSE)
+        if run == response or (served := await self.find(run, principal_of(http.scope))) is None:
+            raise _unknown(run)
+        return served
 
     async def _read_on(self, run: str, reader: TraceReader) -> tuple[list[ev.Event], bool, str]:
         """Return the next events, whether more may come, and the job of a run that is still to begin."""
@@ -164,7 +215,7 @@ class FollowedRuns:
         loop = asyncio.get_running_loop()
         read_at = loop.time()
         try:
-            while loop.time() - read_at < UNREAD_SECONDS:
+            while loop.time() - read_at < 60.0:
                 events, goes_on, _ = await self._read_on(served.id, reader)
                 trace = shown(served, trace, events)
                 if trace.ended or not (events or goes_on):
@@ -188,3 +239,25 @@ def shown(served: ServedRun, trace: Trace, events: Sequence[ev.Event]) -> Trace:
         trace = apply_event(trace, event)
         served.show(event, trace)
     return trace
+
+
+def _unknown(run: str) -> RequestError:
+    shown = run[:80] if run.isascii() and run.isprintable() else "?"
+    return RequestError(404, "response_not_found", f"there is no response with the id {RESPONSE}{shown}")
+
+
+def _request(served: ServedRun) -> ClientRequest:
+    return ClientRequest(model=served.model, messages=(), tools=served.namespaced, background=served.stays)
+
+
+def told(served: ServedRun, status: str = "") -> dict[str, Any]:
+    """The response as far as it has come; with this status, where there is one."""
+    encoder, ended = ResponsesEncoder(_request(served), served.id, served.created), served.ended
+    if status:
+        return encoder.response(status)
+    if isinstance(ended, ServedAnswer):
+        return encoder.whole(ended)
+    if ended is None:
+        return encoder.response("in_progress" if served.began.is_set() else "queued")
+    error = {"code": "server_error", "message": ended.message}
+    return encoder.response("cancelled" if ended.code == "cancelled" else "failed") | {"error": error}

@@ -43,7 +43,7 @@ from conductor_cli.server.api.responses import ResponsesApi
 from conductor_cli.server.batches import Batches, Files
 from conductor_cli.server.body import read_body
 from conductor_cli.server.conversation import client_calls
-from conductor_cli.server.followed_runs import FollowedRuns, shown
+from conductor_cli.server.followed_runs import FollowedRuns, shown, told
 from conductor_cli.server.metrics import Metrics
 from conductor_cli.server.narration import ResponseStream
 from conductor_cli.server.page import keyless_json, page_routes
@@ -55,7 +55,6 @@ from conductor_cli.server.requests import (
     list_served_models,
 )
 from conductor_cli.server.run_registry import RunRegistry, ServedRun
-from conductor_cli.server.stored_responses import StoredResponses, told
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -309,7 +308,7 @@ def build_app(registry: RunRegistry) -> Starlette:
     return Starlette(
         routes=[
             *(Route(path, answer, methods=["POST"]) for path, answer in answers.items()),
-            *StoredResponses(registry, followed).routes,
+            *followed.routes,
             *files.routes,
             *batches.routes,
             Route("/v1/messages/count_tokens", answering(count_tokens), methods=["POST"]),

@@ -32,9 +32,6 @@ SMALL_MODEL: Final = "conductor-mini"
 KEY_VARIABLE: Final = "CONDUCTOR_LLM_LAUNCH_KEY"
 """The variable from which Codex reads the key: other users can read the arguments of a program."""
 
-STOP_SECONDS: Final = 10.0
-"""How long the server has to store the ends of runs when its client has ended."""
-
 _MINUTES_30: Final = "1800000"
 """In milliseconds: how long a client may hear nothing new while several workers think."""
 
@@ -176,7 +173,7 @@ def own_server(options: ServerOptions) -> Iterator[tuple[str, str]]:
     finally:
         server.stop()
         server.stop()  # nobody reads what still runs
-        thread.join(STOP_SECONDS)
+        thread.join(10.0)  # to store the ends of runs
 
 
 def run_client(path: str, launch: Launch, arguments: Sequence[str]) -> int:

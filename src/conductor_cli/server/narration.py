@@ -93,10 +93,6 @@ def served_usage(trace: Trace) -> ServedUsage:
     return ServedUsage(answer=answer, orchestration=Usage(cost=cost, **rest), steps=steps)
 
 
-SHORTENED: Final = 200
-"""Characters of the answer of a step that is not the last which are shown."""
-
-
 @dataclass(frozen=True, slots=True)
 class Reasoning:
     """A piece of what is told of the run, or of what the answering worker thinks."""
@@ -212,7 +208,7 @@ class ResponseStream:
         if isinstance(event, ev.StepFinished) and line:
             record = find_step(trace, event.step)
             if record is not None and not record.last and event.text.strip():
-                line = f"{line}: {quote_text(event.text, SHORTENED)}"
+                line = f"{line}: {quote_text(event.text, 200)}"
         if line:
             yield Reasoning(f"{line}\n")
         for notice in trace.recovered:

@@ -81,17 +81,11 @@ from conductor_cli.views.trace_text import usage_text
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-MAX_RUNS: Final = 100
-"""Runs in one list."""
-
 MAX_STREAMS: Final = 64
 """Streams of events at once: each is a browser that looks. One client may have three quarters of them, by `SHARE`."""
 
 MAX_ACT: Final = 4_000
 """Bytes of a body: what is rated, or run again."""
-
-MAX_SPEED: Final = 64.0
-"""The highest speed of a replay."""
 
 _STATES: Final = (*get_args(Outcome), "unreadable")
 
@@ -106,9 +100,6 @@ MAX_LABEL: Final = 1_000
 
 MAX_TAIL: Final = 600
 """Characters of a response in the tree: the last ones while it is written, the first ones later."""
-
-MAX_PAGE_WORKERS: Final = 100
-"""Rows of the table of workers."""
 
 MAX_PAGE_TEXT: Final = 200_000
 """Characters of each text of an opened step."""
@@ -150,7 +141,7 @@ def frame_data(trace: Trace, *, now: float | None = None, live: bool = False) ->
         for row in times.rows
     ]  # fmt: skip
     workers = []
-    for worker in trace.pool.workers[:MAX_PAGE_WORKERS]:
+    for worker in trace.pool.workers[:100]:
         price, shown = worker.price, ["unknown" if worker.price is None else "free"] * 2
         if price is not None and any(price.amounts()):
             prefix = "from " if price.longer else ""  # long calls cost more
@@ -324,20 +315,17 @@ async def event_stream(tail: TraceReader, run: str, after: int) -> AsyncIterator
 
 
 class RunSource:
-    """A run to look at. `number` counts what was seen; with `over` no more comes."""
+    """A run to look at. `number` counts what was seen; with `over` no more comes.
+
+    `look` takes what is new, on a thread; it returns the time by the run's own clock, None for that of its newest
+    event. It raises `OSError`, `UsageError` or `DecodeError`.
+    """
 
     def __init__(self) -> None:
         self.trace = Trace()
         self.number = 0
         self.live = True
         self.over = False
-
-    def look(self) -> float | None:
-        """Take what is new; returns the time by the run's own clock, None for that of its newest event.
-
-        Called on a thread. Raises `OSError`, `UsageError` or `DecodeError`.
-        """
-        raise NotImplementedError
 
 
 class FollowedSource(RunSource):
@@ -382,7 +370,7 @@ class ReplaySource(RunSource):
         return None
 
 
-async def frame_stream(source: RunSource, *, idle: float = IDLE) -> AsyncIterator[bytes]:
+async def frame_stream(source: FollowedSource | ReplaySource, *, idle: float = IDLE) -> AsyncIterator[bytes]:
     """A `frame` now, and again whenever the run looks otherwise, until it has ended."""
     last, seen, drawn = "", -1, 0.0
 
@@ -440,7 +428,7 @@ class _Page:
     async def list_runs(self, request: Request) -> Response:
         """The newest runs of a client, and whether there are more, which `before` the last of these asks for."""
         query, client = request.query_params, principal_of(request.scope)
-        state, count = query.get("state", ""), int(_number(query, "count", MAX_RUNS)) or 20
+        state, count = query.get("state", ""), int(_number(query, "count", 100)) or 20
         if state and state not in _STATES:
             raise RequestError(400, "invalid_value", f"state is one of {', '.join(_STATES)}")
         wanted = RunQuery(
@@ -485,7 +473,7 @@ class _Page:
         return self._stream(request, event_stream(self._store().follow(run), run, after))
 
     async def follow_frames(self, request: Request) -> Response:
-        speed = _number(request.query_params, "speed", MAX_SPEED)
+        speed = _number(request.query_params, "speed", 64.0)
         start = _number(request.query_params, "from", 1e9)
         run, store = await self._in_thread(lambda: self._found(request)), self._store()
         if speed:

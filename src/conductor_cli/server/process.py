@@ -38,9 +38,6 @@ CLOSING_SECONDS: Final = 5
 MAX_PAUSE: Final = 10.0
 """Seconds in which balancers are told that the server ends."""
 
-SWITCHING: Final = 0.001
-"""Seconds after which a thread gives way to the loop, which needs several turns for one answer."""
-
 DRAIN_SECONDS: Final = 90.0
 """How long running requests may go on when the server is told to end."""
 
@@ -105,7 +102,7 @@ class HttpServer:
         """Serve until the end. Returns the exit code. Raises `ConductorError` if the application cannot be loaded."""
         import uvicorn
 
-        sys.setswitchinterval(SWITCHING)
+        sys.setswitchinterval(0.001)  # a thread gives way to the loop, which needs several turns for one answer
         with asyncio.Runner(loop_factory=uvicorn.Config("").get_loop_factory()) as runner:
             self._loop = runner.get_loop()
             self._ready.set()

@@ -30,13 +30,6 @@ TIMES: Final = 3
 LATELY: Final = 30.0
 """Seconds after which somebody who has not asked again is no balancer."""
 
-STATE_SECONDS: Final = 1.0
-PLANNER_SECONDS: Final = 5.0
-"""How long an answer holds, however many ask."""
-
-PROBE_SECONDS: Final = 2.0
-"""How long the planner's server may take to answer."""
-
 
 class Readiness:
     """Answers for the runs of one server."""
@@ -48,8 +41,8 @@ class Readiness:
         self._leaves = False
         self._all_told = asyncio.Event()
         self._parts = (
-            _Part("state", self._state_problem, STATE_SECONDS),
-            _Part("planner", self._planner_problem, PLANNER_SECONDS),
+            _Part("state", self._state_problem, 1.0),
+            _Part("planner", self._planner_problem, 5.0),
         )
 
     async def missing(self, asker: str) -> list[str]:
@@ -92,7 +85,7 @@ class Readiness:
 
     async def _planner_problem(self) -> str:
         model = open_planner(self._runs.settings(), self._runs.loaded)
-        if isinstance(model, ReachesServer) and not await model.reaches_server(PROBE_SECONDS):
+        if isinstance(model, ReachesServer) and not await model.reaches_server(2.0):
             return "its server does not answer"
         return ""
 

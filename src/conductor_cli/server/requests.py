@@ -149,15 +149,12 @@ def find_served_model(name: str, effort: str, settings: Settings) -> tuple[Mode,
     return fixed or default, "" if name in MODELS else name
 
 
-CREATED: Final = 1_767_225_600
-"""The models have no date of their own; clients want one. 1 January 2026."""
-
-
 def list_served_models(settings: Settings, *, anthropic: bool = False) -> dict[str, Any]:
     """The models of a server, as OpenAI lists them, or as Anthropic does."""
     names = model_names(settings)
     if not anthropic:
-        data = [{"id": name, "object": "model", "created": CREATED, "owned_by": "conductor"} for name in names]
+        # 1 January 2026: clients want a date
+        data = [{"id": name, "object": "model", "created": 1_767_225_600, "owned_by": "conductor"} for name in names]
         return {"object": "list", "data": data}
     fixed = {"type": "model", "created_at": "2026-01-01T00:00:00Z", "lifecycle": "active"}
     entries = [{"id": name, "display_name": name, **fixed} for name in names]

@@ -39,9 +39,6 @@ BLOCK: Final = 4000
 MAX_UNREAD: Final = 64_000
 """Characters of a run that no client has read; beyond that the worker has to wait for the fastest of them."""
 
-KEPT_SECONDS: Final = 60.0
-"""How long a run that has ended can still be joined and looked up."""
-
 MAX_KEPT: Final = 32 << 20
 """Characters of all runs that have ended; beyond that the oldest are forgotten."""
 
@@ -522,4 +519,5 @@ class RunRegistry:
             if self._kept <= MAX_KEPT:
                 break
             self.forget(other.id)
-        asyncio.get_running_loop().call_later(KEPT_SECONDS, self.forget, served.id)
+        # until then it can be joined and looked up
+        asyncio.get_running_loop().call_later(60.0, self.forget, served.id)

@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CHECKPOINT_RUNS: Final = 200
-"""After how many runs the log of what was spent, some 100 KB by then, is moved into its file."""
-
 MAX_STARTED: Final = 10_000
 """Ids of runs that a server remembers as its own."""
 
@@ -129,7 +126,7 @@ class Runs:
                 await reading
             raise
         self._performed += 1
-        if self._performed % CHECKPOINT_RUNS == 0:
+        if self._performed % 200 == 0:  # the log of what was spent has some 100 KB by then
             asyncio.get_running_loop().run_in_executor(None, open_state(job.settings.paths).tidy_spending)
         return run
 

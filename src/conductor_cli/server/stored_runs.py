@@ -18,8 +18,6 @@ from conductor_cli.server.access import Principal
 from conductor_cli.state.interfaces import Traces
 from conductor_cli.state.stored_run import RunQuery, stored_run_data
 
-HIDDEN: Final = "(not shown: its rules keep it from other programs)"
-
 _ROW: Final = ("run", "time", "state", "question", "workers", "cost", "unpriced", "tokens", "seconds", "shown")
 
 
@@ -67,6 +65,10 @@ def newest_runs(
         first = first_event(store, row.run) if row.state != "unreadable" else None
         shown = row.state == "unreadable" or (first is not None and is_readable(first))
         if shown or not query.terms:  # that a text is found in a run says something about it, too
-            data = stored_run_data(row, "") | {"shown": shown} | ({} if shown else {"question": HIDDEN})
+            data = (
+                stored_run_data(row, "")
+                | {"shown": shown}
+                | ({} if shown else {"question": "(not shown: its rules keep it from other programs)"})
+            )
             found.append({name: data[name] for name in _ROW})
     return found, more, rows[-1].run if rows else None

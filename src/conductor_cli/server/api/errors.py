@@ -79,23 +79,18 @@ _STATUS: Final[dict[FailureKind, tuple[int, str]]] = {
 }
 """The status and the code of each kind of failure; 500 for any other."""
 
-_RETRY_AFTER: Final[dict[FailureKind, float]] = {"unreachable": 10.0, "terminated": 5.0}
-
-PERMANENT: Final = frozenset({"auth", "missing", "refused", "file"})
-"""Why a worker fails in a way that the same request meets again."""
-
 
 def request_error(failure: Failure, run: str = "", attempts: Sequence[Failure] = ()) -> RequestError:
     """The error for a failure of the run `run` with these failed calls of its workers, or of what comes before one."""
     status, code = _STATUS.get(failure.kind, (500, "internal"))
-    retry_after = _RETRY_AFTER.get(failure.kind)
+    retry_after = {"unreachable": 10.0, "terminated": 5.0}.get(failure.kind)
     if failure.kind == "limit":
         # A limit of the run stays reached however often it is tried. That of a day ends at midnight; a client that was
         # told so would wait in silence until then.
         code = failure.reason or "limit"
         status = 504 if code == "limit_time" else 429
     reasons = {each.reason for each in attempts} if failure.kind == "worker" else set()
-    if reasons and reasons <= PERMANENT:
+    if reasons and reasons <= {"auth", "missing", "refused", "file"}:  # the same request meets these again
         status = 400
     if "length" in {failure.reason, *reasons} and reasons <= {"length"}:
         status, code, retry_after = 400, TOO_LONG, None

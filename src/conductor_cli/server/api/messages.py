@@ -70,7 +70,7 @@ class MessagesEncoder:
     def begin(self) -> bytes:
         """Clients count neither this event nor pings as a sign of life, so a block is opened at once."""
         usage = {"input_tokens": self._tokens, "output_tokens": 0}
-        message = self._message([], None, usage | _NOTHING_CACHED)
+        message = self._message([], None, usage | {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0})
         started = named_event("message_start", {"type": "message_start", "message": message})
         return started + (self._start("thinking") if self._shows_reasoning else b"")
 
@@ -152,9 +152,6 @@ class MessagesEncoder:
         signed = _block_delta(index, {"type": "signature_delta", "signature": SIGNATURE}) if is_thinking else b""
         self._open, self._index = None, index + 1
         return signed + _block_stop(index)
-
-
-_NOTHING_CACHED: Final = {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
 
 
 def _messages_usage(usage: Usage) -> dict[str, Any]:
@@ -340,8 +337,6 @@ class MessagesBody(Asking):
 
 _CHOICES: Final[Mapping[str, ToolChoice]] = {"auto": "auto", "any": "required", "none": "none"}
 
-_TOKENS_PER_MESSAGE: Final = 4
-
 
 class MessagesApi:
     """`POST /v1/messages` and `/v1/messages/count_tokens`."""
@@ -396,7 +391,7 @@ def estimate_length(request: ClientRequest) -> int:
     texts += [f"{tool.name}{tool.description}{tool.parameters}" for tool in request.tools]
     carried = sum(attachment_tokens(each) for message in request.messages for each in message.attachments)
     length = sum(len(text or "") for text in texts)
-    return int(length / CHARS_PER_TOKEN) + carried + _TOKENS_PER_MESSAGE * len(request.messages)
+    return int(length / CHARS_PER_TOKEN) + carried + 4 * len(request.messages)
 
 
 def _read_turns(asked: MessagesBody, files: AttachmentCollector) -> tuple[Message, ...]:

@@ -161,14 +161,8 @@ PLANNING: Final = 0.1
 LEAST: Final = 0.001
 """The protocol asks for a higher share each time, also where nothing was finished."""
 
-MOST: Final = 0.999
-"""The share before the end of the run."""
-
 PERIOD: Final = 10.0
 """Seconds without news after which a client is told that the run goes on: many end a call that is silent."""
-
-WAITING: Final = 1000
-"""Messages that wait for the client to read."""
 
 
 @asynccontextmanager
@@ -187,9 +181,9 @@ async def _reporting(context: Any) -> AsyncIterator[ShowEvent]:  # noqa: ANN401 
         nonlocal trace
         trace = after
         text = "" if isinstance(event, PlanDelta | StepDelta) else describe_event(event, after)
-        if text and messages.qsize() < WAITING:
+        if text and messages.qsize() < 1000:
             is_end = isinstance(event, RunFinished | RunFailed)
-            messages.put_nowait((grown(1.0 if is_end else min(share_done(after), MOST)), clean(text)))
+            messages.put_nowait((grown(1.0 if is_end else min(share_done(after), 0.999)), clean(text)))
 
     async def tell() -> None:
         while True:

@@ -32,12 +32,8 @@ log = logging.getLogger(__name__)
 MAX_MESSAGE: Final = 16 * 1024 * 1024
 """Bytes of one message, as of a file that a question attaches. More is a mistake: no worker reads it."""
 
-_PIECE: Final = 1 << 20
 _ENDS: Final = 4096
 """Bytes at either end of a message that is too large in which its id is looked for."""
-
-_HELD: Final = 2
-"""Messages that are read and not yet handled."""
 
 _ID: Final = rb'"id"\s*:\s*(\d{1,18}|"[^"\\\\]{1,200}")'
 _FIRST_ID: Final = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?(?:"method"\s*:\s*"[a-z/]+"\s*,\s*)?' + _ID)
@@ -45,10 +41,6 @@ _LAST_ID: Final = re.compile(_ID + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*
 
 GRACE: Final = 1.0
 """Seconds that a client has to read the last messages."""
-
-PARSE_ERROR: Final = -32700
-INVALID_REQUEST: Final = -32600
-"""Codes of JSON-RPC 2.0."""
 
 
 class Output:
@@ -98,7 +90,7 @@ class Input:
         self._output = output
         self._loop = asyncio.get_running_loop()
         self._lines: asyncio.Queue[tuple[bytes, bytes] | None] = asyncio.Queue()
-        self._room = threading.Semaphore(_HELD)
+        self._room = threading.Semaphore(2)  # messages that are read and not yet handled
         threading.Thread(target=self._read, name="stdin", daemon=True).start()
 
     async def __aiter__(self) -> AsyncIterator[str]:
@@ -114,7 +106,7 @@ class Input:
             try:
                 jsonrpc_message_adapter.validate_json(line, by_name=False)
             except ValueError:
-                await self._output.write(_error(None, PARSE_ERROR, "the line is not a JSON-RPC message"))
+                await self._output.write(_error(None, -32700, "the line is not a JSON-RPC message"))
             else:
                 yield line.decode()
 
@@ -127,7 +119,7 @@ class Input:
     def _read_lines(self) -> None:
         """Give each line; of one that is too large its end, and its beginning beside it."""
         line, head, size = bytearray(), b"", 0
-        while piece := os.read(self._file, _PIECE):
+        while piece := os.read(self._file, 1 << 20):
             *whole, rest = piece.split(b"\n")
             for number, part in enumerate((*whole, rest)):
                 size += len(part)
@@ -151,11 +143,12 @@ def _too_large(head: bytes, tail: bytes) -> str:
     request = json.loads(found[1].decode("utf-8", "replace")) if found is not None else None
     text = f"the message is larger than {MAX_MESSAGE >> 20} MiB: give less text"
     if request is None or b'"tools/call"' not in head:
-        return _error(request, INVALID_REQUEST, text)
+        return _error(request, -32600, text)
     return _line(request, result={"content": [{"type": "text", "text": text}], "isError": True})
 
 
 def _error(request: int | str | None, code: int, message: str) -> str:
+    """An error with a code of JSON-RPC 2.0."""
     return _line(request, error={"code": code, "message": message})
 
 
