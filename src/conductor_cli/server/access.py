@@ -99,9 +99,6 @@ class Access:
         """Bytes of the bodies that were read and are not answered yet."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
-            return
         if scope["type"] != "http":
             return  # the server speaks no WebSocket
         scope[REQUEST_ID] = new_request_id()

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse
 
@@ -26,15 +26,6 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 log = logging.getLogger(__name__)
-
-JSON: Final = "application/json"
-
-STREAM_HEADERS: Final = {
-    "content-type": "text/event-stream; charset=utf-8",
-    "cache-control": "no-cache, no-transform",
-    "x-accel-buffering": "no",
-}
-"""Proxies must neither keep nor collect what is streamed."""
 
 
 @dataclass
@@ -80,7 +71,7 @@ class RunAnswer:
                 continue
             if not is_begun:
                 is_begun = True
-                await _send_head(send, 200, {"content-type": JSON} | {"x-request-id": self.served.id})
+                await _send_head(send, 200, {"content-type": "application/json"} | {"x-request-id": self.served.id})
             await _send_body(send, b"\n", more=True)
             reader.told()
         ended = self.served.ended
@@ -112,7 +103,9 @@ class RunAnswer:
             return True
         encoder, is_end, goes_on = self._encoder(), True, True
         data = encoder.begin()
-        await _send_head(send, 200, STREAM_HEADERS | {"x-request-id": self.served.id})
+        # Proxies must neither keep nor collect what is streamed.
+        headers = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no", "x-request-id": self.served.id}
+        await _send_head(send, 200, {"content-type": "text/event-stream; charset=utf-8"} | headers)
         write_body = self._write_body
 
         def write(piece: Piece) -> bool:
@@ -203,7 +196,7 @@ async def send_error(send: Send, path: str, error: RequestError, headers: Mappin
 async def send_json(send: Send, status: int, value: Any, headers: Mapping[str, str]) -> None:  # noqa: ANN401 - any JSON value
     """Send a JSON value."""
     data = _json_bytes(value)
-    await _send_head(send, status, {"content-type": JSON, "content-length": str(len(data)), **headers})
+    await _send_head(send, status, {"content-type": "application/json", "content-length": str(len(data)), **headers})
     await _send_body(send, data, more=False)
 
 

@@ -81,10 +81,6 @@ class Records:
         self._prefix = prefix
         self._what = what
 
-    def new_id(self) -> str:
-        """Return an id that nobody has."""
-        return self._prefix + secrets.token_hex(12)
-
     def write(self, record: Record) -> None:
         """Keep a record, in the place of an earlier one. Raises `OSError`."""
         make_private_directory(self.directory)
@@ -179,7 +175,7 @@ class Files:
                     raise refused("purpose", "must be batch: files are for batches")
                 if upload is None or isinstance(upload, str):
                     raise refused("file", "is missing")
-                name = self.records.new_id()
+                name = f"file-{secrets.token_hex(12)}"
                 return shown(
                     await asyncio.to_thread(self._keep, name, client.origin, upload.file, upload.filename or "file")
                 )
@@ -319,7 +315,7 @@ class Batches:
         now = int(time.time())
         states = ("in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
         record = {
-            "id": self._records.new_id(), "object": "batch", "endpoint": endpoint, "errors": None,
+            "id": f"batch_{secrets.token_hex(12)}", "object": "batch", "endpoint": endpoint, "errors": None,
             "input_file_id": source["id"], "completion_window": window, "status": "validating",
             "output_file_id": None, "error_file_id": None, "created_at": now, "expires_at": now + WINDOW,
             **dict.fromkeys(f"{state}_at" for state in states),

@@ -26,9 +26,6 @@ from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 FILE: Final = "serve-keys.json"
 
-PREFIX: Final = "ck-"
-"""What a key begins with, so that tools that look for secrets in files can know it."""
-
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 
 
@@ -59,7 +56,7 @@ class ClientKey:
 
 def make_key(name: str) -> tuple[ClientKey, str]:
     """A new key without limits, and its text."""
-    text = PREFIX + secrets.token_urlsafe(32)
+    text = f"ck-{secrets.token_urlsafe(32)}"  # tools that look for secrets in files know the beginning
     return ClientKey(name=name, hash=_hash(text), since=datetime.now(UTC).isoformat(timespec="seconds")), text
 
 

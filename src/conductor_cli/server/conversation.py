@@ -220,7 +220,13 @@ def read_conversation(
         and _hash([Message(role="assistant", content=record.text, tool_calls=record.tool_calls)]) == _hash([talk[at]])
     )  # fmt: skip
     if at < newest:
-        return ParsedRequest(question=_with_what_is_known(question, trace, talk, at) if trace and belongs else question)
+        # A new question after calls that were answered: if the worker that made them answers it, its cache holds.
+        if trace is not None and record is not None and question.conversation is not None and belongs:
+            end = next(i for i in range(at + 1, len(talk)) if talk[i].role != "tool")
+            known = (*messages_up_to_calls(record), *_with_own_ids(trace, talk, at, talk[at + 1 : end]))
+            conversation = replace(question.conversation, known_by=record.worker, known=known, known_messages=end)
+            question = replace(question, conversation=conversation)
+        return ParsedRequest(question=question)
     if trace is not None and belongs:
         earlier, plan = continue_with_results(trace, _with_own_ids(trace, talk, at, talk[at + 1 :]))
         assert question.conversation is not None
@@ -387,17 +393,6 @@ def _newest_calls(
         signed = (ids.read(call.id, workers) for call in talk[at].tool_calls)
         return max((call for call in signed if call is not None), key=lambda call: call.run, default=None), at
     return None, -1
-
-
-def _with_what_is_known(question: Question, trace: Trace, talk: tuple[Message, ...], at: int) -> Question:
-    """A new question after calls that were answered: if the worker that made them answers it, its cache holds."""
-    record = who_answers(trace)
-    assert record is not None
-    assert question.conversation is not None
-    end = next(i for i in range(at + 1, len(talk)) if talk[i].role != "tool")
-    known = (*messages_up_to_calls(record), *_with_own_ids(trace, talk, at, talk[at + 1 : end]))
-    conversation = replace(question.conversation, known_by=record.worker, known=known, known_messages=end)
-    return replace(question, conversation=conversation)
 
 
 def _with_own_ids(

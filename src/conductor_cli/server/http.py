@@ -213,9 +213,8 @@ def begin_run(  # noqa: PLR0913 - what a request says, and what is known of its 
     `asked` has the `key` that no other request has, and the `purpose` of one that needs no plan. `leased`: another
     server goes on with the run where this one is gone. Raises `RequestError`.
     """
-    stream = ResponseStream(
-        holds_text=holds_text(request), sign=partial(client_calls, ids=registry.runs.call_ids),
-    )  # fmt: skip
+    sign = partial(client_calls, ids=registry.runs.call_ids)
+    stream = ResponseStream(holds_text=holds_text(request), sign=sign)
     make = build_demo_job if registry.runs.options.rehearsal else build_job
 
     async def build(run: str) -> Job:

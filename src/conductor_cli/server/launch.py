@@ -35,8 +35,6 @@ KEY_VARIABLE: Final = "CONDUCTOR_LLM_LAUNCH_KEY"
 _MINUTES_30: Final = "1800000"
 """In milliseconds: how long a client may hear nothing new while several workers think."""
 
-_FORWARDED: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
@@ -196,7 +194,8 @@ def run_client(path: str, launch: Launch, arguments: Sequence[str]) -> int:
                 process.send_signal(number)
 
         # The terminal sends the client Ctrl-C itself; the other signals are passed on, and it decides what they mean.
-        before = {number: signal.signal(number, pass_on) for number in _FORWARDED}
+        forwarded = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+        before = {number: signal.signal(number, pass_on) for number in forwarded}
         before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
         try:
             code = process.wait()

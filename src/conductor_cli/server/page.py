@@ -4,14 +4,6 @@ The page holds no data, so it is served without a key; everything that it shows 
 the same key as the APIs. A stored run and one that is being written, by this server or by any other process, are the
 same file. The page asks and stops by the Responses API, as any client does.
 
-    GET /v1/conductor/runs                    a list, newest first: count, before, search, state
-    GET /v1/conductor/runs/ID                 what `trace show --json` prints, and the tree
-    GET /v1/conductor/runs/ID/events          server-sent events: those stored, then each as it is written
-    GET /v1/conductor/runs/ID/frames          server-sent events: the run as it looks; replayed with speed and from
-    GET /v1/conductor/runs/ID/steps/NUMBER    a step with its prompt and its response; 0 for question, plan and answer
-    POST /v1/conductor/runs/ID/rating         {"verdict": "good" | "bad", "step": N}, without a step of the whole answer
-    POST /v1/conductor/runs/ID/rerun          {"step": N, "worker": NAME}: its plan again from step N on, as a new run
-
 The tree is that of every other view (`views/run_tree.py`); the page only draws its nodes. Every text is cleaned and
 bounded here. Every event is in the file before anything shows it, and a piece of text at most a second later, so the
 file is the one source, whoever writes it: it is looked at a few times a second, which costs a call to the system.
@@ -80,12 +72,6 @@ from conductor_cli.views.trace_text import usage_text
 
 if TYPE_CHECKING:
     from starlette.requests import Request
-
-MAX_STREAMS: Final = 64
-"""Streams of events at once: each is a browser that looks. One client may have three quarters of them, by `SHARE`."""
-
-MAX_ACT: Final = 4_000
-"""Bytes of a body: what is rated, or run again."""
 
 _STATES: Final = (*get_args(Outcome), "unreadable")
 
@@ -553,7 +539,8 @@ class _Page:
 
     def _stream(self, request: Request, pieces: AsyncIterator[bytes]) -> Response:
         owner = principal_of(request.scope).owner
-        if self._streams[owner] >= SHARE * (MAX_STREAMS - self._streams.total()):
+        # 64 streams at once, each of a browser that looks; one client may have three quarters of them.
+        if self._streams[owner] >= SHARE * (64 - self._streams.total()):
             why = f"{self._streams.total()} pages look at runs, which is as many as can; close some of them"
             raise RequestError(503, "too_many_streams", why)
 
@@ -573,8 +560,8 @@ class _Page:
 async def _read_act(request: Request) -> tuple[Any, int, str]:
     """Verdict, step (0 for none) and worker of an act of the page. Raises `RequestError`."""
     data = await request.body()
-    if len(data) > MAX_ACT:
-        raise RequestError(413, "request_too_large", f"the body has more than {MAX_ACT} bytes")
+    if len(data) > 4_000:
+        raise RequestError(413, "request_too_large", "the body has more than 4000 bytes")
     body = read_json(data)
     step, worker = body.get("step", 0), body.get("worker", "")
     if type(step) is not int or step < 0 or not isinstance(worker, str):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
@@ -44,9 +44,6 @@ from conductor_cli.state.interfaces import USER, Spender
 Background = Literal["title", "tags", "follow_ups", "search_queries", "commit_message", "compaction"]
 """What a request is for."""
 
-Headers = Mapping[str, str]
-"""By their names in lower case."""
-
 _CODEX_TITLE: Final = "Generate a concise, single-line task title"
 _CLAUDE_TITLE: Final = "Generate a concise, sentence-case title"
 _CLAUDE_COMPACTION: Final = (
@@ -71,8 +68,8 @@ _AIDER_TASKS: Final[Mapping[str, Background]] = {
 """What the clients begin their requests with."""
 
 
-def classify_utility_request(request: ClientRequest, headers: Headers) -> Background | None:
-    """What a background request is for; None for a question of the user."""
+def classify_utility_request(request: ClientRequest, headers: Mapping[str, str]) -> Background | None:
+    """What a background request is for; None for a question of the user. Header names are in lower case."""
     system = next((message.content.lstrip() for message in request.messages if message.role == "system"), "")
     asked = next((message.content for message in reversed(request.messages) if message.role == "user"), None)
     if asked is None:
@@ -181,9 +178,9 @@ async def build_job(
     price, the planner only chooses the worker. With `serve.background` off it is a request like any other.
     """
     settings = runs.settings()
-    mode, pool = find_served_model(request.model, request.effort, settings)
+    mode, named = find_served_model(request.model, request.effort, settings)
     purpose = purpose if settings["serve.background"] else None
-    settings = _client_settings(runs, settings, client, pool, {"conductor.mode": mode if purpose is None else "mini"})
+    settings = _client_settings(runs, settings, client, named, {"conductor.mode": mode if purpose is None else "mini"})
     if request.max_cost is not None:
         try:
             settings = lowered(settings, {"limits.cost": request.max_cost}, "the request")
@@ -199,7 +196,15 @@ async def build_job(
             asked = replace(asked, plan=Plan(steps=(Step(worker=min(priced)[1], subtask=SUBTASKS[purpose]),)))
     only = runs.options.workers
     if request.hosted:
-        asked, only = replace(asked, plan=None), await _able_to_run(request.hosted, runs, settings)
+        # Only workers may answer that have a server of tools of each kind's name.
+        pool, _ = await resolve_pool(settings, None, only)
+        pool, _ = pool_with_tools(settings, pool, {}, asking=False)
+        only = tuple(each.name for each in pool if set(request.hosted) <= set(each.tools) and not settings.rehearsal)
+        if not only:
+            kinds = format_list(sorted(request.hosted))
+            why = f"this server cannot run {kinds}, and no worker has tools of that name: conductor tools add {kinds}"
+            raise RequestError(400, "unsupported_tool", why, param="tools")
+        asked = replace(asked, plan=None)
     return Job(
         settings=settings, store=runs.store_of(settings), question=asked.question, plan=asked.plan,
         only=only, id=run, attachments=attachments,
@@ -249,18 +254,6 @@ def _client_settings(
 
 def _spender(client: ClientKey | None) -> Spender:
     return USER if client is None else Spender(name=client.name, cost=client.max_cost_day)
-
-
-async def _able_to_run(hosted: Collection[str], runs: Runs, settings: Settings) -> tuple[str, ...]:
-    """The workers that have a server of tools of each kind's name. Raises `RequestError` where there are none."""
-    pool, _ = await resolve_pool(settings, None, runs.options.workers)
-    pool, _ = pool_with_tools(settings, pool, {}, asking=False)
-    able = tuple(each.name for each in pool if set(hosted) <= set(each.tools) and not settings.rehearsal)
-    if not able:
-        kinds = format_list(sorted(hosted))
-        message = f"this server cannot run {kinds}, and no worker has tools of that name: conductor tools add {kinds}"
-        raise RequestError(400, "unsupported_tool", message, param="tools")
-    return able
 
 
 async def build_demo_job(

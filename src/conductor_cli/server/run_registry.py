@@ -42,9 +42,6 @@ MAX_UNREAD: Final = 64_000
 MAX_KEPT: Final = 32 << 20
 """Characters of all runs that have ended; beyond that the oldest are forgotten."""
 
-RETRY_SECONDS: Final = 5.0
-"""After how long a client may try again where there was no room."""
-
 SHARE: Final = 3
 """How many times the places that are still free in the queue one owner may take: alone at most three quarters of it.
 
@@ -394,11 +391,11 @@ class RunRegistry:
         Raises `RequestError`.
         """
         if self._is_ending:
-            raise RequestError(503, "server_is_ending", "the server is about to end", retry_after=RETRY_SECONDS)
+            raise RequestError(503, "server_is_ending", "the server is about to end", retry_after=5.0)
         place = self._queue.take(principal.owner)
         if place is None:
             message = f"the server is busy: {self._queue.waiting} requests are waiting for their turn"
-            raise RequestError(429, "busy", message, retry_after=RETRY_SECONDS)
+            raise RequestError(429, "busy", message, retry_after=5.0)
         served = ServedRun(run or new_run_id(datetime.now(UTC)), key, stream, origin=principal.origin)
         self._by_id[served.id] = served
         self._by_key.setdefault(key, []).append(served)

@@ -26,7 +26,7 @@ from conductor_cli.server.api.bodies import (
     read_body,
     refused,
 )
-from conductor_cli.server.api.encoding import DONE, HEARTBEAT, chat_usage, conductor_object, data_event, json_bytes
+from conductor_cli.server.api.encoding import DONE, chat_usage, conductor_object, data_event, json_bytes
 from conductor_cli.server.api.errors import TOO_LONG, error_body
 from conductor_cli.server.api.openai_bodies import TEXT_ONLY, Content, OpenAIAsking, with_system_text
 from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer
@@ -54,7 +54,7 @@ class ChatEncoder:
         return self._chunk({"role": "assistant", "content": ""})
 
     def heartbeat(self) -> bytes:
-        return HEARTBEAT
+        return b": heartbeat\n\n"  # a comment, which clients skip
 
     def reasoning(self, text: str) -> bytes:
         """Nothing once the answer has begun: clients such as aider would write it into the answer's text."""

@@ -82,9 +82,6 @@ def _dollars(cost: Decimal | None) -> float | None:
 # Only ASCII, because some clients end a line at U+2028, and a lone surrogate has no UTF-8.
 _ENCODE: Final = json.JSONEncoder(separators=(",", ":")).encode
 
-HEARTBEAT: Final = b": heartbeat\n\n"
-"""A comment, which clients skip."""
-
 DONE: Final = b"data: [DONE]\n\n"
 """What ends a stream of Chat Completions."""
 

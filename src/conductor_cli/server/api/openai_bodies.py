@@ -110,10 +110,6 @@ def name_in(namespace: str | None, name: str) -> str:
     return f"{namespace}{'' if namespace.endswith('__') else '__'}{name}" if namespace else name
 
 
-class _Named(Body):
-    name: str
-
-
 class _Allowed(Body):
     mode: str | None = None
     tools: Many[ToolChoiceField]
@@ -125,7 +121,7 @@ class ToolChoiceField(Body):
     type: str
     name: str | None = None
     namespace: str | None = None
-    function: _Named | None = None
+    function: _FunctionSpec | None = None
     mode: str | None = None
     tools: Many[ToolChoiceField] | None = None
     allowed_tools: _Allowed | None = None

@@ -158,9 +158,6 @@ class Handlers:
 PLANNING: Final = 0.1
 """The share that is done when the plan is ready."""
 
-LEAST: Final = 0.001
-"""The protocol asks for a higher share each time, also where nothing was finished."""
-
 PERIOD: Final = 10.0
 """Seconds without news after which a client is told that the run goes on: many end a call that is silent."""
 
@@ -171,9 +168,9 @@ async def _reporting(context: Any) -> AsyncIterator[ShowEvent]:  # noqa: ANN401 
     messages, trace, share = asyncio.Queue[tuple[float, str] | None](), Trace(), 0.0
 
     def grown(to: float) -> float:
-        """Return a share that is higher than the last one, in ever smaller steps where nothing was finished."""
+        """Return a higher share, as the protocol asks for; in ever smaller steps where nothing was finished."""
         nonlocal share
-        share = to if to > share else share + min(LEAST, (1.0 - share) / 2)
+        share = to if to > share else share + min(0.001, (1.0 - share) / 2)
         return share
 
     def show(event: Event, after: Trace) -> None:

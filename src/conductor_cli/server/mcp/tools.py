@@ -215,10 +215,7 @@ def tool_schema(model: type[BaseModel]) -> dict[str, Any]:
             return value
         if "$ref" in value:
             value = {**parts[value["$ref"].rpartition("/")[2]], **value}
-        if len(choices := value.get("anyOf", ())) == 2 and choices[1] == {"type": "null"}:
-            one = tidy(choices[0])
-            value = {**one, **value, "type": [one["type"], "null"]}
-        unwanted = {"$ref", "anyOf", "title"} | ({"default"} if value.get("default", 0) is None else set())
+        unwanted = {"$ref", "title"} | ({"default"} if value.get("default", 0) is None else set())
         # The name of a property may be that of a keyword.
         return {
             name: {key: tidy(each) for key, each in part.items()} if name == "properties" else tidy(part)
