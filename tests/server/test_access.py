@@ -137,7 +137,6 @@ def test_a_server_stays_closed_without_its_last_key() -> None:
 
 
 def test_unreadable_keys_close_the_server() -> None:
-
     def broken() -> tuple[ClientKey, ...]:
         raise ConfigError("the file is damaged")
 
@@ -197,7 +196,6 @@ def test_a_body_must_arrive_in_time() -> None:
 
 
 def test_a_failure_says_nothing_of_the_request(caplog: pytest.LogCaptureFixture) -> None:
-
     async def fail(scope: Scope, receive: Any, send: Any) -> None:
         raise ValueError("secret prompt")
 
@@ -241,7 +239,6 @@ def test_a_damaged_file_of_keys_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_client_that_has_just_left_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
-
     async def receive() -> Message:
         return {"type": "http.request", "body": b"", "more_body": False}
 

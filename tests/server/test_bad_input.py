@@ -40,7 +40,6 @@ QUICK = ConnectionRules(head_seconds=0.4, request_seconds=0.8, stalled_seconds=0
 
 @pytest.fixture
 def key(stage: Stage) -> str:
-    stage.configure()
     return stage.inside("serve", "keys", "add", "raw").out.strip()
 
 
@@ -254,7 +253,6 @@ def test_no_log_has_a_key_or_a_prompt(
 ])  # fmt: skip
 def test_work_on_a_large_body_keeps_nobody_waiting(stage: Stage, monkeypatch: pytest.MonkeyPatch, work: str) -> None:
     """Each part of the work is held until `/health` was answered meanwhile."""
-    stage.configure()
     begun, answered, done = threading.Event(), threading.Event(), resolve_name(f"conductor_cli.{work}")
     name = work.rpartition(".")[2]
 
@@ -292,7 +290,6 @@ def test_more_text_than_models_read_is_too_long(stage: Stage) -> None:
 
 
 def test_a_thread_that_never_ends_does_not_keep_the_server(stage: Stage) -> None:
-    stage.configure()
     script = """
 import sys, time
 from conductor_cli.cli.entry import run_command_line
@@ -323,7 +320,6 @@ def test_a_schema_that_takes_for_ever_is_an_error_of_its_request(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
     monkeypatch.setattr(schema_check, "SECONDS", 1.0)
-    stage.configure()
     stage.models["alpha"] = says("{}")
     pattern = "(?i)" + "[\0-\U0010ffff]" * 300
     slow = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"pattern": pattern}}}
@@ -339,7 +335,6 @@ def test_a_schema_that_takes_for_ever_is_an_error_of_its_request(
 
 
 def test_a_server_answers_and_ends_while_a_schema_is_checked(stage: Stage) -> None:
-    stage.configure()
     stage.models["alpha"] = says("{}")
     with stage.start("serve", "--port", "0") as served, ThreadPoolExecutor(1) as pool:
         assert served.stdout is not None

@@ -26,7 +26,6 @@ def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_answer_comes_whole_with_the_run_that_gave_it(stage: Stage) -> None:
-    stage.configure()
     stage.plan = TWO
     with serving() as server:
         response = server.ask()
@@ -40,7 +39,6 @@ def test_an_answer_comes_whole_with_the_run_that_gave_it(stage: Stage) -> None:
 
 
 def test_a_stream_tells_the_plan_and_then_the_answer_as_it_comes(stage: Stage) -> None:
-    stage.configure()
     stage.plan, stage.models["beta"] = TWO, says("It ", "is ", "so.")
     with serving() as server:
         pieces = server.stream()
@@ -55,7 +53,6 @@ def test_a_stream_tells_the_plan_and_then_the_answer_as_it_comes(stage: Stage) -
 
 
 def test_what_cannot_begin_is_an_error_status_also_for_a_stream(stage: Stage) -> None:
-    stage.configure()
     with serving() as server:
         unknown = server.ask(model="gpt-9", stream=True)
         broken = httpx.post(f"{server.url}/v1/chat/completions", content=b"{")
@@ -78,7 +75,6 @@ def test_what_cannot_begin_is_an_error_status_also_for_a_stream(stage: Stage) ->
 def test_a_run_that_fails_says_in_the_stream_and_by_status_whether_to_try_again(
     stage: Stage, refused: int, code: str, status: int, retry: str | None
 ) -> None:
-    stage.configure()
     stage.models["alpha"] = stage.models["beta"] = refuses(refused)
     with serving() as server:
         pieces = server.stream()
@@ -133,7 +129,6 @@ def test_the_models_are_listed_in_the_form_of_each_api(stage: Stage) -> None:
     ],
 )
 def test_model_and_effort_choose_the_mode(stage: Stage, model: str, effort: str, mode: str) -> None:
-    stage.configure()
     with serving() as server:
         run = server.ask(model=model, effort=effort).json()["run"]
     assert TraceStore(stage.traces).ended(run).mode == mode
@@ -147,7 +142,6 @@ def test_a_request_can_only_lower_the_limit_on_money(stage: Stage) -> None:
 
 
 def test_counters_and_health_say_what_was_done(stage: Stage) -> None:
-    stage.configure()
     with serving() as server:
         server.ask()
         counters = httpx.get(f"{server.url}/metrics").text
@@ -178,7 +172,6 @@ def test_runs_share_what_they_know_of_a_failing_worker(stage: Stage) -> None:
 
 
 def test_a_client_is_streamed_the_answer_of_the_revised_plan_alone(stage: Stage) -> None:
-
     async def plans(seen: SeenStep, wire: Wire) -> None:
         revises = "could not be done" in str(seen.json["messages"])
         await says("alpha | 1 | Answer it otherwise." if revises else TWO)(seen, wire)
@@ -187,7 +180,6 @@ def test_a_client_is_streamed_the_answer_of_the_revised_plan_alone(stage: Stage)
         checks = "Check it" in str(seen.json["messages"])
         await (refuses(400) if checks else says("It ", "is ", "so."))(seen, wire)
 
-    stage.configure()
     stage.models = {PLANNER: plans, "alpha": refuses_to_check, "beta": refuses_to_check}
     with serving() as server:
         pieces = server.stream()
@@ -244,7 +236,6 @@ def test_recognition_of_background_requests_can_be_switched_off(stage: Stage, mo
 def test_a_background_request_without_prices_is_one_call_of_a_chosen_worker(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage.configure()
     stage.plan = TWO
     monkeypatch.setattr(http_module, "classify_utility_request", lambda *_: "title")
     with serving() as server:

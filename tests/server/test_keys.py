@@ -59,14 +59,12 @@ def test_what_cannot_be_a_key_is_explained(stage: Stage, arguments: tuple[str, .
 
 
 def test_other_machines_need_a_key(stage: Stage) -> None:
-    stage.configure()
     done = stage.inside("serve", "--host", "0.0.0.0", "--port", "0")
     assert done.code == 3
     assert "conductor serve keys add NAME" in done.err
 
 
 def test_a_key_opens_the_server_until_it_is_removed(stage: Stage) -> None:
-    stage.configure()
     key = add(stage, "phone")
     with server() as served:
         answer = ask(served, key)

@@ -55,7 +55,6 @@ def install(directory: Path, name: str, text: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", list(CLIENTS))
 def test_a_client_is_pointed_at_the_server(stage: Stage, tmp_path: Path, name: str) -> None:
-    stage.configure()
     place = tmp_path / "seen.json"
     text = STUB.format(python=sys.executable, find=FIND[name], place=str(place))
     environ = install(tmp_path / "bin", name, text) | {
@@ -99,7 +98,6 @@ def test_a_client_that_is_missing_is_named_with_its_command(stage: Stage, tmp_pa
 
 
 def test_a_client_is_not_started_where_nobody_can_plan(stage: Stage, tmp_path: Path) -> None:
-    stage.configure()
     stage.config.unlink()
     place = tmp_path / "started"
     environ = install(tmp_path / "bin", "codex", f"#!/bin/sh\ntouch {place}\n")
@@ -111,7 +109,6 @@ def test_a_client_is_not_started_where_nobody_can_plan(stage: Stage, tmp_path: P
 
 
 def test_signals_are_for_the_client(stage: Stage, tmp_path: Path) -> None:
-    stage.configure()
     place = tmp_path / "ready"
     text = f"""#!{sys.executable}
 import pathlib, signal, sys, time

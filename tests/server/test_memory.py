@@ -44,7 +44,6 @@ def test_nothing_of_a_request_is_held_after_its_end(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, requests: list[weakref.ref[Request]]
 ) -> None:
     monkeypatch.setattr(run_registry, "RegistryLimits", partial(run_registry.RegistryLimits, grace=0.0))
-    stage.configure()
     with serving() as server:
         assert [server.ask(model=name).status_code for name in ("conductor", "nobody")] == [200, 404]
         stage.models["alpha"] = stage.models["beta"] = refuses(400)
@@ -64,7 +63,6 @@ def test_nothing_of_a_request_is_held_after_its_end(
 def test_a_server_remembers_its_newest_runs(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs_module, "MAX_STARTED", 2)
     monkeypatch.setitem(http_module.APIS, "/v1/chat/completions", PlainApi())
-    stage.configure()
     with serving() as server:
         asked = [server.ask().headers["x-request-id"] for _ in range(3)]
         assert list(server.registry.runs.started) == asked[1:]

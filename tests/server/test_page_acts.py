@@ -16,7 +16,6 @@ RUNS = "/v1/conductor/runs"
 
 
 def test_a_run_is_rated_and_run_again_by_another_worker(stage: Stage) -> None:
-    stage.configure()
     stage.plan = TWO
     with serving() as server, httpx.Client(base_url=server.url, timeout=30) as client:
         asked = {"model": "conductor", "input": "Why?"}
@@ -49,7 +48,6 @@ def test_a_run_is_rated_and_run_again_by_another_worker(stage: Stage) -> None:
 
 def test_a_key_runs_again_within_its_pool(stage: Stage) -> None:
     """Also where the pool of the key has become smaller since the run."""
-    stage.configure()
     stage.plan = TWO
     stage.pool("both", "alpha", "beta")
     key = stage.ok("serve", "keys", "add", "bob", "--pool", "both").out.split()[-1]
@@ -66,7 +64,6 @@ def test_a_key_runs_again_within_its_pool(stage: Stage) -> None:
 
 def test_no_other_page_and_no_other_client_acts(stage: Stage) -> None:
     """Each act is behind the same checks as the APIs; with `none` the server's own page cannot act either."""
-    stage.configure()
     stage.ok("ask", "Why?")
     (run,) = (path.stem for path in stage.traces.glob("*.jsonl"))
     acts = [(f"{RUNS}/{run}/rating", {"verdict": "bad"}), (f"{RUNS}/{run}/rerun", {"step": 1})]
@@ -94,7 +91,6 @@ def test_no_other_page_and_no_other_client_acts(stage: Stage) -> None:
 
 def test_the_page_is_used_by_the_keyboard_alone(stage: Stage, tmp_path: Path) -> None:
     """It opens on the newest run; a question is asked, an answer rated, a step run again elsewhere, a run stopped."""
-    stage.configure()
     stage.plan = TWO
     stage.ok("ask", "An earlier question")
     with serving() as server, chromium(tmp_path) as page:
@@ -140,7 +136,6 @@ def test_axe_finds_nothing_serious_on_the_page(stage: Stage, tmp_path: Path) -> 
     """Wide and bright, at 400 pixels and dark, with an opened step; and nothing is wider than the window."""
     if not AXE.exists():
         pytest.skip("axe-core is not installed: npm ci --prefix tests/aimock")
-    stage.configure()
     stage.plan = TWO
     stage.ok("ask", "How?")
     with serving() as server, chromium(tmp_path) as page:

@@ -51,7 +51,6 @@ async def loading(seen: object, wire: object) -> None:
 def test_ready_asks_state_and_planner_and_alive_nobody(
     stage: Stage, happens: Callable[[Stage], None], said: tuple[int, list[str]]
 ) -> None:
-    stage.configure()
     with serving() as server:
         happens(stage)
         assert ready(server) == said
@@ -59,7 +58,6 @@ def test_ready_asks_state_and_planner_and_alive_nobody(
 
 
 def test_a_server_that_ends_takes_requests_until_its_balancer_knows(stage: Stage) -> None:
-    stage.configure()
     with serving() as server:
         assert ready(server) == (200, [])
         server.server.stop()
@@ -73,7 +71,6 @@ def test_a_server_that_ends_takes_requests_until_its_balancer_knows(stage: Stage
 @pytest.mark.parametrize("asked", [False, True])
 def test_a_second_signal_ends_the_pause_and_the_runs(stage: Stage, *, asked: bool) -> None:
     """Without a balancer there is no pause; with one that never comes back, the second signal ends it."""
-    stage.configure()
     stage.models["alpha"] = stalls("Half ")
     with serving() as server:
         if asked:

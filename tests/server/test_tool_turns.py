@@ -30,7 +30,6 @@ SEARCH = {
 
 
 def asks(*files: str, text: str = "I edit.") -> Script:
-
     async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.head()
         frames = [delta(text)]
@@ -110,7 +109,6 @@ def messages(seen: SeenStep) -> Sequence[Mapping[str, Any]]:
 
 @pytest.mark.parametrize("api", TOOLS)
 def test_the_worker_that_asked_goes_on_for_two_turns_of_tools(stage: Stage, api: str) -> None:
-    stage.configure()
     stage.plan = TWO
     stage.models["beta"] = by_turns(asks("a.py", "b.py"), asks("c.py"), says("Done."))
     with serving() as server:
@@ -131,7 +129,6 @@ def test_the_worker_that_asked_goes_on_for_two_turns_of_tools(stage: Stage, api:
 
 
 def test_a_response_goes_on_from_the_id_of_the_one_before(stage: Stage) -> None:
-    stage.configure()
     stage.models["alpha"] = by_turns(asks("a.py"), says("Done."))
     with serving() as server:
         talk = Talk(server, "responses")
@@ -147,7 +144,6 @@ def test_a_response_goes_on_from_the_id_of_the_one_before(stage: Stage) -> None:
 
 
 def test_tokens_of_messages_are_counted_without_a_run(stage: Stage) -> None:
-    stage.configure()
     with serving() as server:
         talk = Talk(server, "messages/count_tokens")
         body = {"model": "conductor", "messages": talk.turns, "tools": TOOLS["messages"]}
@@ -159,7 +155,6 @@ def test_tokens_of_messages_are_counted_without_a_run(stage: Stage) -> None:
 
 
 def test_an_answer_in_json_is_held_until_it_follows_the_schema(stage: Stage) -> None:
-    stage.configure()
     stage.models["alpha"] = by_turns(says("{}"), says('{"file": ', '"a.py"}'))
     schema = SCHEMA | {"required": ["file"]}
     with serving() as server:
@@ -174,7 +169,6 @@ def test_an_answer_in_json_is_held_until_it_follows_the_schema(stage: Stage) -> 
 
 
 def test_an_answer_that_stays_wrong_is_an_error(stage: Stage) -> None:
-    stage.configure()
     form = {"type": "json_object"}
     with serving() as server:
         talk = Talk(server, "chat/completions")
@@ -215,7 +209,6 @@ def test_a_search_that_nobody_can_run_is_refused_and_a_server_of_tools_runs_it(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, api: str
 ) -> None:
     """Never is it answered from nothing: only workers that have the tools are asked."""
-    stage.configure()
     monkeypatch.setenv("DIARY", str(stage.home / "diary"))
     stage.models["beta"] = calls("add", a=40, b=2)
     with serving() as server:

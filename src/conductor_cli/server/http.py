@@ -327,6 +327,8 @@ async def _answer_error(http: Request, error: Exception) -> Response:
     """What no route has answered: an unknown path, a wrong method, or a failure of this server."""
     status = getattr(error, "status_code", 500)
     said = {404: f"there is no {one_line(http.url.path)[:100]}", 405: f"{http.method} is not for this path"}
+    if http.url.path == "/openapi.json":
+        said[404] = "the OpenAPI document is gone: docs/serve.md lists the addresses"
     code = {404: "not_found", 405: "method_not_allowed"}.get(status, "internal_error")
     failed = RequestError(status, code, said.get(status, "the server failed; its log says where"))
     body = error_body(failed, http.url.path, http.scope[REQUEST_ID])

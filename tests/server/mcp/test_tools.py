@@ -62,7 +62,6 @@ def prompt_of(stage: Stage, worker: str) -> str:
 
 
 def test_every_tool_says_what_it_does_to_the_world(stage: Stage) -> None:
-
     async def talking(client: Client) -> None:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         hints = {name: tool.annotations for name, tool in tools.items() if tool.annotations}
