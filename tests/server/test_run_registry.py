@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -19,8 +21,10 @@ import pytest
 from conductor_cli.core.errors import UsageError
 from conductor_cli.server import http as http_module
 from conductor_cli.server import process, run_registry
+from conductor_cli.server import runs as runs_module
+from conductor_cli.server.api.request import ClientRequest
 from conductor_cli.server.narration import AnswerText, Piece, ResponseStream
-from conductor_cli.server.run_registry import RegistryLimits, ServedRun, Subscriber
+from conductor_cli.server.run_registry import FairQueue, QueuePlace, RegistryLimits, ServedRun, Subscriber
 from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import Stage, refuses, says
 from tests.server.plain_api import PlainApi, PlainEncoder, Serving, serving
@@ -418,3 +422,96 @@ def test_without_a_port_a_free_one_is_used(monkeypatch: pytest.MonkeyPatch) -> N
         process.listen_at("127.0.0.1", number)
     taken.close()
     other.close()
+
+
+def taken(turns: FairQueue, owners: str) -> list[QueuePlace]:
+    found = [turns.take(owner) for owner in owners]
+    assert None not in found
+    return [turn for turn in found if turn is not None]
+
+
+def order(turns: FairQueue, waiting: list[QueuePlace], running: QueuePlace) -> str:
+    owners = ""
+    while waiting:
+        turns.leave(running)
+        running = next(turn for turn in waiting if turn.granted.is_set())
+        waiting.remove(running)
+        owners += running.owner
+    return owners
+
+
+def test_owners_take_turns_and_each_is_served_in_its_own_order() -> None:
+    turns = FairQueue(1, 100)
+    running, *waiting = taken(turns, "aaaabbc")
+    assert order(turns, list(waiting), running) == "abcaba"
+
+
+def test_a_place_is_given_back_by_who_leaves_before_its_turn() -> None:
+    turns = FairQueue(1, 100)
+    running, first, second = taken(turns, "aab")
+    turns.leave(first)
+    turns.leave(running)
+    assert second.granted.is_set()
+    turns.leave(second)
+    assert turns.waiting == 0
+    assert taken(turns, "c")[0].granted.is_set()
+
+
+def test_one_owner_alone_cannot_fill_the_queue() -> None:
+    turns = FairQueue(1, 8)
+    taken(turns, "a" * 7)
+    assert turns.take("a") is None
+    assert turns.waiting == 6
+    taken(turns, "bc")
+    assert turns.take("d") is None
+
+
+class Request(ClientRequest):
+    """A request that can be watched."""
+
+    __slots__ = ("__weakref__",)
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[Request]]:
+    seen = list[weakref.ref[Request]]()
+    api = PlainApi()
+    parse = api.parse
+
+    def watched(body: dict[str, object]) -> Request:
+        read = parse(body)
+        request = Request(**{name: getattr(read, name) for name in ClientRequest.__dataclass_fields__})
+        seen.append(weakref.ref(request))
+        return request
+
+    monkeypatch.setattr(api, "parse", watched)
+    monkeypatch.setitem(http_module.APIS, "/v1/chat/completions", api)
+    return seen
+
+
+def test_nothing_of_a_request_is_held_after_its_end(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, requests: list[weakref.ref[Request]]
+) -> None:
+    monkeypatch.setattr(run_registry, "RegistryLimits", partial(run_registry.RegistryLimits, grace=0.0))
+    with serving() as server:
+        assert [server.ask(model=name).status_code for name in ("conductor", "nobody")] == [200, 404]
+        stage.models["alpha"] = stage.models["beta"] = refuses(400)
+        assert server.ask("Fail?").status_code == 400
+        stage.models["alpha"] = Gate().script
+        run = read_until_text(server)
+        until(lambda: server.registry.find(run).ended)  # type: ignore[union-attr]
+
+        def all_gone() -> bool:
+            gc.collect()
+            return not any(request() for request in requests)
+
+        until(all_gone)
+    assert len(requests) == 4
+
+
+def test_a_server_remembers_its_newest_runs(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs_module, "MAX_STARTED", 2)
+    monkeypatch.setitem(http_module.APIS, "/v1/chat/completions", PlainApi())
+    with serving() as server:
+        asked = [server.ask().headers["x-request-id"] for _ in range(3)]
+        assert list(server.registry.runs.started) == asked[1:]
