@@ -178,7 +178,7 @@ def answering(
             failed = request_error(error.failure)
         except OSError as error:
             failed = RequestError(507, "disk", f"the server cannot keep it: {error.strerror}")
-            body = error_body(failed, http.url.path, http.scope.get(REQUEST_ID, ""))
+        body = error_body(failed, http.url.path, http.scope.get(REQUEST_ID, ""))
         return JSONResponse(body, failed.status, headers)
 
     return answer
