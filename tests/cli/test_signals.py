@@ -261,16 +261,6 @@ def test_run_in_progress_is_listed_as_running(stage: Stage) -> None:
         explained(done)
 
 
-def test_resume_continues_a_run_stopped_by_a_limit(stage: Stage) -> None:
-    stage.plan = TWO
-    stage.ends(6, "ask", "hi", "--max-calls", "1", "--format", "json")
-    stage.server.requests.clear()
-    done = stage.inside("ask", "--resume", "last", "--format", "json")
-    assert (done.code, done.json["answer"]) == (0, "beta answers")
-    assert stage.asked("alpha") == stage.asked("planner") == []
-    assert "alpha answers" in str(stage.asked("beta")[0].json)
-
-
 def test_resume_replaces_a_missing_worker_and_reports_it(stage: Stage) -> None:
     stage.plan = "alpha | - | Find it out.\ngamma | 1 | Answer."
     stage.configure(workers=("alpha", "beta", "gamma"))

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from conductor_cli.state.postgres import database as module
-from conductor_cli.state.postgres.shared_state import shared_state
+from conductor_cli.state.postgres.records import shared_state
 from tests.cli.stage import Stage, says, stalls
 from tests.server.plain_api import Serving, serving
 from tests.server.test_tool_turns import Talk, asks, by_turns

@@ -19,7 +19,7 @@ import pytest
 
 from conductor_cli.core.errors import UsageError
 from conductor_cli.state import home
-from conductor_cli.state.postgres.shared_state import SharedState, shared_state
+from conductor_cli.state.postgres.records import SharedState, shared_state
 from tests.cli.stage import THREE, Stage, says
 from tests.server.plain_api import Serving, serving
 from tests.server.test_replicas import events, text_of

@@ -10,7 +10,7 @@ import pytest
 
 from conductor_cli.core.chat import Attachment
 from conductor_cli.core.errors import ModelError
-from conductor_cli.state.attachments import Attachments
+from conductor_cli.state.records import Attachments
 
 
 def named(data: bytes, name: str = "a.png") -> Attachment:

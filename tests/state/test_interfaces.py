@@ -20,7 +20,7 @@ def test_interfaces_speak_in_values_of_core() -> None:
 
 def test_nothing_outside_state_opens_a_database_or_a_trace() -> None:
     """Whoever needs the state opens it with `open_state`, so that one setting says where it is."""
-    own = ("trace_lines", "old_lines", "trace_store", "run_index", "attachments", "records")
+    own = ("trace_lines", "old_lines", "trace_store", "run_index", "records")
     for path in SOURCE.rglob("*.py"):
         if SOURCE / "state" not in path.parents:
             assert not {"sqlite3", *(f"conductor_cli.state.{name}" for name in own)} & _imports(path), path

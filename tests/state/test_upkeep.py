@@ -21,7 +21,7 @@ from conductor_cli.keys.key_store import POSTGRESQL, KeyStore
 from conductor_cli.state.home import FileState, State
 from conductor_cli.state.interfaces import Spender
 from conductor_cli.state.postgres import upkeep
-from conductor_cli.state.postgres.shared_state import SharedState
+from conductor_cli.state.postgres.records import SharedState
 from conductor_cli.state.postgres.upkeep import check_database, export_files, import_files
 from conductor_cli.state.trace_file import open_trace
 from tests.state.cluster import PASSWORD, Cluster

@@ -69,27 +69,16 @@ def test_characters_without_width_are_limited(text: str, expected: str) -> None:
     assert len(shown) <= 40
 
 
-def test_ascii_screens_have_dots_and_bars() -> None:
-    screen = Screen(encoding="ascii")
-    assert (screen.crop("a little too long", 10), screen.bar) == ("a littl...", "|")
-
-
-def test_text_is_wrapped_between_words() -> None:
-    assert Screen().wrap("one two three abcdefghij k", 8) == ["one two", "three", "abcdefgh", "ij k"]
-
-
-def test_tail_returns_the_last_lines() -> None:
-    assert Screen().tail("first\n\nsecond\n\nthird line\n\n", 6, 2) == ["third", "line"]
-    assert Screen().tail("first\n\nsecond\n", 20, 2) == ["first", "second"]
-    assert Screen().tail(" \n\n", 20, 2) == []
-
-
-def test_head_returns_the_first_lines() -> None:
-    assert Screen().head("first\n\nsecond\nthird", 20, 2) == ["first", "second …"]
-    assert Screen().head("first\n\nsecond\n\n", 20, 2) == ["first", "second"]
-    assert Screen().head("one two three four", 8, 2) == ["one two", "three …"]
-    assert Screen().head("word " * 100_000, 20, 0) == []
-    assert len(Screen().head("word " * 100_000, 20, 3)) == 3
+def test_text_is_wrapped_between_words_and_cut_at_either_end() -> None:
+    screen, ascii_screen, long = Screen(), Screen(encoding="ascii"), "word " * 100_000
+    assert (ascii_screen.crop("a little too long", 10), ascii_screen.bar) == ("a littl...", "|")
+    assert screen.wrap("one two three abcdefghij k", 8) == ["one two", "three", "abcdefgh", "ij k"]
+    assert screen.tail("first\n\nsecond\n\nthird line\n\n", 6, 2) == ["third", "line"]
+    assert [screen.tail(text, 20, 2) for text in ("first\n\nsecond\n", " \n\n")] == [["first", "second"], []]
+    assert screen.head("first\n\nsecond\nthird", 20, 2) == ["first", "second …"]
+    assert screen.head("first\n\nsecond\n\n", 20, 2) == ["first", "second"]
+    assert screen.head("one two three four", 8, 2) == ["one two", "three …"]
+    assert [len(screen.head(long, 20, count)) for count in (0, 3)] == [0, 3]
 
 
 @pytest.mark.parametrize(("encoding", "words", "expected"), [

@@ -17,7 +17,7 @@ from conductor_cli.core.formatting import format_count, format_duration, format_
 from conductor_cli.state.home import FileState, open_state
 
 if TYPE_CHECKING:
-    from conductor_cli.state.postgres.shared_state import SharedState
+    from conductor_cli.state.postgres.records import SharedState
 
 Action = Literal["check", "migrate", "export", "import", "release"]
 

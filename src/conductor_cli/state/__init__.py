@@ -4,8 +4,7 @@
     home         the one place that opens them
     postgres     the state of several replicas, in a PostgreSQL database
     spending     what all processes spend on each day, in SQLite
-    records      ratings, conversations and other names, in small files
-    attachments  the bytes of images and documents
+    records      ratings, conversations and other names, and the bytes of attachments
     trace_store  the directory of traces: opening, finding, removing
     trace_file   one JSON Lines file per run: writing, reading and following it; the chain of hashes
     trace_lines  events as its lines; old_lines reads those of older versions

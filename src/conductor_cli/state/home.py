@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 from conductor_cli.core.ledger import NO_DAY_LIMITS
 from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.models.disk import exclusive_lock, make_private_directory, write_atomically
-from conductor_cli.state.attachments import Attachments
 from conductor_cli.state.interfaces import USER, Spender, Spending
-from conductor_cli.state.records import Names, RatingsFile
+from conductor_cli.state.records import Attachments, Names, RatingsFile
 from conductor_cli.state.spending import DailySpend, SpentRow, checkpoint, read_spent
 from conductor_cli.state.trace_store import TraceStore
 
 if TYPE_CHECKING:
-    from conductor_cli.state.postgres.shared_state import SharedState
+    from conductor_cli.state.postgres.records import SharedState
 
 SECRET_BYTES: Final = 32
 
@@ -51,7 +50,7 @@ State: TypeAlias = "FileState | SharedState"
 def open_state(paths: StatePlace) -> State:
     """Return the state of a user; nothing is read or created before it is used."""
     if paths.database:
-        from conductor_cli.state.postgres.shared_state import shared_state  # only where there is a database
+        from conductor_cli.state.postgres.records import shared_state  # only where there is a database
 
         return shared_state(paths.database, paths.state, paths.data)
     return FileState(paths)
@@ -60,8 +59,6 @@ def open_state(paths: StatePlace) -> State:
 class FileState:
     """The state in files and SQLite, as a single user gets it without any server."""
 
-    circuits = None
-    """What other processes know of failing workers; None where they tell nobody."""
     leases = None
     """Which process has a run; None where no other process goes on with any."""
 

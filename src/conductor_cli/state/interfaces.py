@@ -19,7 +19,7 @@ from typing import Final, Literal, Protocol
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Attachment
-from conductor_cli.core.errors import FailureKind, ModelError, UsageError
+from conductor_cli.core.errors import ModelError, UsageError
 from conductor_cli.core.learning import Rating
 from conductor_cli.core.ledger import DayBudget, Reservation
 from conductor_cli.core.pool import DayLimits, Worker
@@ -27,12 +27,8 @@ from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.core.usage import Usage
 from conductor_cli.state.stored_run import EVERY_RUN, RunQuery, StoredRun
 
-MAX_WAIT: Final = 1.0
-"""Seconds that a piece of streamed text may wait for others before it is written."""
-
-NANO: Final = 10**9
-"""Money is stored in billionths of a dollar, which add up exactly."""
-
+MAX_WAIT: Final = 1.0  # Seconds that a piece of streamed text may wait for others before it is written
+NANO: Final = 10**9  # Money is stored in billionths of a dollar, which add up exactly
 _LAST: Final = re.compile(r"last(?:~(\d{1,9}))?")
 
 
@@ -44,8 +40,7 @@ class Spender:
     cost: Decimal | None = None
 
 
-USER: Final = Spender()
-"""The user of this machine."""
+USER: Final = Spender()  # The user of this machine
 
 
 class Spending(ABC):
@@ -362,13 +357,3 @@ class AttachmentStore(ABC):
 def is_sha256(text: str) -> bool:
     """Whether a text is such a hash, in small letters."""
     return re.fullmatch(r"[0-9a-f]{64}", text) is not None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenCircuit:
-    """A circuit that is open until then, by the clock `time.monotonic`, and why."""
-
-    until: float
-    failures: int
-    reason: str
-    kind: FailureKind

@@ -16,15 +16,11 @@ from typing import Any, Final
 from conductor_cli.core import events as ev
 from conductor_cli.core.serialization import DecodeError
 
-SHORTEST: Final = 64
-"""Characters of the shortest text that has a name."""
-
+SHORTEST: Final = 64  # Characters of the shortest text that has a name
 MAX_REPEATED: Final = 256 << 20
 """Characters that a trace may repeat. A run repeats far less; a made-up trace could name a text that names others."""
 
-NAME: Final = 12
-"""Digits of the SHA-256 of a text that are its name."""
-
+NAME: Final = 12  # Digits of the SHA-256 of a text that are its name
 MARK: Final = "repeats"
 REPEATED: Final = "repeated"
 REPEATED_ITEM: Final = "repeated_item"

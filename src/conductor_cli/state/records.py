@@ -1,15 +1,17 @@
-"""Small records in files that only their owner reads: the ratings of runs, and what the user has named or seen.
+"""Small records in files that only their owner reads: ratings, what the user has named or seen, attachments.
 
 Ratings are lines of JSON that are only appended. A rating has no text of its run, so it stays when the trace is
 deleted. A process that is killed can only leave the last line incomplete; such a line is left out when the file is
-read, and its readers are told how many were.
+read, and its readers are told how many were. The bytes of attachments are `attachments/ab/abcdef…`.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from contextlib import closing
+import re
+from collections.abc import Collection, Iterable
+from contextlib import AbstractContextManager, closing, suppress
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -24,11 +26,12 @@ from conductor_cli.models.disk import (
     open_finite,
     write_atomically,
 )
-from conductor_cli.state.interfaces import StoredRatings
+from conductor_cli.state.interfaces import AttachmentStore, StoredRatings
+from conductor_cli.state.stored_run import SUFFIX
+from conductor_cli.state.trace_file import open_trace, raw_lines
 
-MAX_NAMES: Final = 1000
-"""Names that are kept; the one that was set first is forgotten first."""
-
+MAX_NAMES: Final = 1000  # Names that are kept; the one that was set first is forgotten first
+NAMED: Final = re.compile(rb'"sha256":\s?"([0-9a-f]{64})"')  # How an event names an attachment
 NEWEST: Final = 1 << 19
 """Bytes at the end of the file that are read, about 2,000 ratings. What is before them weighs nothing any more."""
 
@@ -121,3 +124,62 @@ class Names:
 
 def _unwritable(path: Path, error: OSError) -> ConfigError:
     return ConfigError(f"{path} cannot be written: {error.strerror}", hint="check the disk and the file permissions")
+
+
+class Attachments(AttachmentStore):
+    """The attachments of this process, and those of stored runs in a directory, which is created when it is needed."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._directory = directory
+
+    def _place_of(self, digest: str) -> str:
+        return str(self._path(digest))
+
+    def _is_stored(self, digest: str) -> bool:
+        return self._path(digest).is_file()
+
+    def _load(self, digest: str) -> bytes:
+        return self._path(digest).read_bytes()
+
+    def keep(self, wanted: dict[str, bytes]) -> None:
+        with self._lock():
+            for digest, data in wanted.items():
+                path = self._path(digest)
+                if not path.is_file():
+                    make_private_directory(path.parent)
+                    write_atomically(path, data, mode=0o600)
+
+    def prune(self, traces: Path) -> None:
+        """Delete what no trace in this directory names any more."""
+        if self._directory.is_dir():
+            with suppress(OSError), self._lock():
+                for path in self._unneeded(traces):
+                    with suppress(OSError):
+                        path.unlink()
+
+    def prunable(self, traces: Path, without: Collection[str]) -> int:
+        """How many bytes `prune` would free if the traces of these runs were deleted."""
+        with suppress(OSError):
+            return sum(path.stat().st_size for path in self._unneeded(traces, without))
+        return 0
+
+    def _unneeded(self, traces: Path, without: Collection[str] = ()) -> Iterable[Path]:
+        """Return what no trace names, those of some runs aside. Raises `OSError`: then nothing may be deleted."""
+        stored = {path.name: path for path in self._directory.glob("??/*") if len(path.name) == 64}
+        left_out = {f"{run}{SUFFIX}" for run in without}
+        for path in traces.glob(f"*{SUFFIX}") if stored else ():
+            if path.name in left_out:
+                continue
+            with suppress(FileNotFoundError), open_trace(path) as file:
+                for line in raw_lines(file):
+                    for found in NAMED.finditer(line.data):
+                        stored.pop(found[1].decode(), None)
+        return stored.values()
+
+    def _path(self, digest: str) -> Path:
+        return self._directory / digest[:2] / digest
+
+    def _lock(self) -> AbstractContextManager[None]:
+        make_private_directory(self._directory)
+        return exclusive_lock(self._directory / ".lock")

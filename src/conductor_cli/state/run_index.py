@@ -23,18 +23,12 @@ from typing import Any, Final
 
 from conductor_cli.state.stored_run import EVERY_RUN, SEPARATOR, SUFFIX, RunQuery, StoredRun
 
-VERSION: Final = 9
-"""Raise it when rows are computed differently, so that existing indexes are rebuilt."""
-
+VERSION: Final = 9  # Raise it when rows are computed differently, so that existing indexes are rebuilt
 STABLE_AFTER: Final = 3_000_000_000
 """Nanoseconds. A directory that changed more recently may change again without a new modification time."""
 
-MANY: Final = 500
-"""From this many new files on, the user is told why it takes a while."""
-
-PATIENCE: Final = 10.0
-"""Seconds to wait for another process that is writing."""
-
+MANY: Final = 500  # From this many new files on, the user is told why it takes a while
+PATIENCE: Final = 10.0  # Seconds to wait for another process that is writing
 _CREATING: Final = threading.Lock()
 """Held by the thread that creates the file: another one opens it only when its descriptor is closed."""
 

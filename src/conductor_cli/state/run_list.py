@@ -18,17 +18,10 @@ from conductor_cli.state.stored_run import SEPARATOR, RunQuery, StoredRun, store
 if TYPE_CHECKING:
     from conductor_cli.state.interfaces import Traces  # loads the events
 
-MAX_QUESTION: Final = 100
-"""Cells of a question when the width is not limited."""
-
-MAX_PLANNER: Final = 32
-"""Cells of the name of the model that planned."""
-
-MAX_MATCHES: Final = 4
-"""Matching texts that are shown under one run."""
-
-CONTEXT: Final = 60
-"""Characters that are shown on each side of a match."""
+MAX_QUESTION: Final = 100  # Cells of a question when the width is not limited
+MAX_PLANNER: Final = 32  # Cells of the name of the model that planned
+MAX_MATCHES: Final = 4  # Matching texts that are shown under one run
+CONTEXT: Final = 60  # Characters that are shown on each side of a match
 
 COLUMNS: Final = (
     Column("RUN"),
@@ -100,12 +93,8 @@ def matching_texts(run: StoredRun, terms: Sequence[str], width: int = 2 * CONTEX
     return found
 
 
-COUNT: Final = 20
-"""Runs that are listed by default."""
-
-OFFERED_NAMES: Final = 200
-"""Ids that are offered to a shell for completion."""
-
+COUNT: Final = 20  # Runs that are listed by default
+OFFERED_NAMES: Final = 200  # Ids that are offered to a shell for completion
 _PUNCTUATION: Final = str.maketrans("", "", "-._")
 
 

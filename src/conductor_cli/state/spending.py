@@ -37,12 +37,8 @@ from conductor_cli.state.interfaces import NANO, USER, Spender, Spending
 
 FILE: Final = "spending.sqlite"
 
-BUSY_SECONDS: Final = 10.0
-"""How long a process waits for another one that is writing."""
-
-SWITCH_POLL_SECONDS: Final = 0.002
-"""Time between two tries to switch a new database to a write-ahead log."""
-
+BUSY_SECONDS: Final = 10.0  # How long a process waits for another one that is writing
+SWITCH_POLL_SECONDS: Final = 0.002  # Time between two tries to switch a new database to a write-ahead log
 _CREATING: Final = threading.Lock()
 """Held by the thread that creates the file: another one opens it only when its descriptor is closed."""
 
@@ -75,8 +71,7 @@ _ADDED: Final = {"client": ("TEXT NOT NULL DEFAULT ''", "''"), "failed": ("INTEG
 
 _BOOKED: Final = "day, owner, worker, provider, model, worker_call, calls, unpriced, tokens_in, tokens_out, cost"
 
-GROUPS: Final = {"worker": "provider, worker, model, ''", "key": "'', '', '', client"}
-"""Of whom a row is: four columns."""
+GROUPS: Final = {"worker": "provider, worker, model, ''", "key": "'', '', '', client"}  # Of whom a row is: four columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,8 +299,7 @@ class DailySpend(Spending):
     def check(self) -> None:
         if not self._has_limits:
             return
-        problem = self.find_problem()
-        if problem:
+        if problem := self.find_problem():
             raise ConfigError(
                 f"the limits per day cannot be enforced: {self.directory}: {problem}",
                 hint="free some disk space, fix the permissions, or unset limits.cost_day, limits.tokens_day and"
@@ -359,16 +353,12 @@ class DailySpend(Spending):
         self._unrecorded.append(_Ended(row, day, reservation, worker, usage, failed))
         if len(self._begun) > BUSY_CALLS and time.monotonic() - self._written < 0.1:
             return
-        try:
-            with self._transaction():
-                pass  # which records it
-        except (OSError, sqlite3.Error) as error:
-            self._problem = f"what was spent is not recorded: {self.directory}: {describe_system_error(error)}"
+        if problem := self.find_problem():  # which records it
+            self._problem = f"what was spent is not recorded: {self.directory}: {problem}"
 
     def close(self) -> None:
         if self._unrecorded:
-            with suppress(OSError, sqlite3.Error), self._transaction():
-                pass
+            self.find_problem()  # which records it
         if self._database is not None:
             self._database.close()
             self._database = None

@@ -8,14 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-SUFFIX: Final = ".jsonl"
-"""The extension of trace files."""
-
-SEPARATOR: Final = "\x1f"
-"""Separates texts that are stored in one column; no text contains it."""
-
-MAX_TITLE: Final = 300
-"""Characters of a question that a list shows."""
+SUFFIX: Final = ".jsonl"  # The extension of trace files
+SEPARATOR: Final = "\x1f"  # Separates texts that are stored in one column; no text contains it
+MAX_TITLE: Final = 300  # Characters of a question that a list shows
 
 
 class StoredRun(NamedTuple):

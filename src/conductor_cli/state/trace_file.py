@@ -28,27 +28,13 @@ from conductor_cli.models.disk import make_private_directory, temporary_path
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.state.trace_lines import LineReader, LineWriter, split_records
 
-MAX_TRACE_LINE: Final = 64 << 20
-"""Bytes of the longest line that is read. A run writes none that is nearly as long."""
-
-MAX_COMPRESSED: Final = 64 << 20
-"""Bytes of the largest trace that is compressed: it is in memory meanwhile."""
-
-GZIP: Final = b"\x1f\x8b"
-"""What a compressed file begins with."""
-
-BLOCK: Final = 256 << 10
-"""Bytes that a follower reads at once."""
-
-STARTING: Final = 1.0
-"""Seconds that a writer may take between making a file and locking it."""
-
-MAX_NOTICES: Final = 20
-"""Notices about damaged lines of one file."""
-
-ENDS: Final = (ev.RunFinished, ev.RunFailed)
-"""The last event of a run."""
-
+MAX_TRACE_LINE: Final = 64 << 20  # Bytes of the longest line that is read. A run writes none that is nearly as long
+MAX_COMPRESSED: Final = 64 << 20  # Bytes of the largest trace that is compressed: it is in memory meanwhile
+GZIP: Final = b"\x1f\x8b"  # What a compressed file begins with
+BLOCK: Final = 256 << 10  # Bytes that a follower reads at once
+STARTING: Final = 1.0  # Seconds that a writer may take between making a file and locking it
+MAX_NOTICES: Final = 20  # Notices about damaged lines of one file
+ENDS: Final = (ev.RunFinished, ev.RunFailed)  # The last event of a run
 _HINT: Final = "conductor trace verify says what is wrong with it"
 
 

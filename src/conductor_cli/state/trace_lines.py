@@ -25,27 +25,17 @@ from conductor_cli.core.terminal_text import escape_json
 from conductor_cli.state.interfaces import MAX_WAIT
 from conductor_cli.state.old_lines import OLD_FORMATS, NamedTexts, read_cuts, upgrade_event
 
-PIECES: Final = "pieces"
-"""The kind of a line with several pieces, and its field that has them."""
-
-TEXT: Final = "…"
-"""Stands for the text of an event whose pieces follow."""
-
-LINES: Final = {"lines": 2}
-"""Added to the first line: the trace names no texts."""
-
-MAX_WAITING_CHARACTERS: Final = 4096
-"""Characters of the pieces of a line from which on they are written."""
-
+PIECES: Final = "pieces"  # The kind of a line with several pieces, and its field that has them
+TEXT: Final = "…"  # Stands for the text of an event whose pieces follow
+LINES: Final = {"lines": 2}  # Added to the first line: the trace names no texts
+MAX_WAITING_CHARACTERS: Final = 4096  # Characters of the pieces of a line from which on they are written
 _ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 OWN: Final = 8
 LINK: Final = 24
 
-START: Final = b"0" * LINK
-"""What the first line follows."""
-
+START: Final = b"0" * LINK  # What the first line follows
 _HASH: Final = rb',"hash":"([0-9a-f]{%d})([0-9a-f]{%d})"\}' % (OWN, LINK)
 _END: Final = re.compile(_HASH + rb"\Z")
 _BETWEEN: Final = re.compile(rb"(?<=%s)(?=\{)" % _HASH.replace(b"(", b"(?:"))
@@ -184,7 +174,17 @@ class LineReader:
         """Return the events of the JSON object of one line. Raises `DecodeError`."""
         if isinstance(data, Mapping):
             if data.get("kind") == PIECES and "cuts" in data:
-                return self._read_old_pieces(data)
+                found, cuts = data.get("events"), data["cuts"]
+                if not isinstance(found, list) or not isinstance(cuts, str):
+                    raise DecodeError("its pieces are not complete")
+                firsts = _read_firsts(found)
+                if self._texts is not None:
+                    for each in found:
+                        self._texts.add_piece(each)
+                if not self._pieces or not cuts:  # without cuts a secret was removed from it, so each text is one piece
+                    return [first.event for first in firsts] if self._pieces else []
+                parts = read_cuts(cuts, [first.text for first in firsts], [first.times for first in firsts])
+                return [_with_text(firsts[index].event, times, text) for index, times, text in parts]
             if data.get("kind") == PIECES:
                 found, pieces = data.get("streams"), data.get(PIECES)
                 if not isinstance(found, list) or not isinstance(pieces, list):
@@ -198,21 +198,6 @@ class LineReader:
             data = data if self._texts is None else self._texts.resolve(data)
         event = ev.from_json(data)
         return [] if not self._pieces and isinstance(ev.innermost_event(event), _DELTAS) else [event]
-
-    def _read_old_pieces(self, data: Mapping[str, Any]) -> list[ev.Event]:
-        found, cuts = data.get("events"), data["cuts"]
-        if not isinstance(found, list) or not isinstance(cuts, str):
-            raise DecodeError("its pieces are not complete")
-        firsts = _read_firsts(found)
-        if self._texts is not None:
-            for each in found:
-                self._texts.add_piece(each)
-        if not self._pieces:
-            return []
-        if not cuts:  # a secret was removed from it, so each text is one piece
-            return [first.event for first in firsts]
-        parts = read_cuts(cuts, [first.text for first in firsts], [first.times for first in firsts])
-        return [_with_text(firsts[index].event, times, text) for index, times, text in parts]
 
 
 _DELTAS: Final = (ev.StepDelta, ev.PlanDelta)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Final, Literal, NamedTuple
 
 from conductor_cli.core.formatting import format_cost, format_count, format_duration, format_money
@@ -342,13 +341,23 @@ def live_lines(root: Node, trace: Trace, now: float, layout: TreeLayout) -> list
 def tree_rows(root: Node, layout: TreeLayout) -> Iterator[Row]:
     """The whole tree, with what may be left out. A step as the root is shown with what is below it."""
     layout = layout._replace(figures=max(len(node.figures) for node in root.walk()))
-    if root.kind == "question":
-        rows: Iterator[Row] = chain(_question(root, layout), _branches(root.children, layout, _Place()))
+    screen, rows = layout.screen, list[Row]()
+    if root.kind == "question":  # with who plans at the right of it or below it
+        room = max(0, screen.width - 2)
+        first, *others = screen.block(root.label, room) or [""]
+        remark = screen.crop(root.remark, room)
+        gap = room - text_cells(first) - text_cells(remark)
+        head: Line = (("? ", "number"), (first, "question"))
+        if gap >= 2 and not others:
+            rows.append(Row((*head, (" " * gap + remark, "quiet"))))
+        else:
+            rows += [Row(head), *(Row((("  " + line, "question"),), 1) for line in others)]
+            rows.append(Row((("  " + remark, "quiet"),), 1))
+        rows += _branches(root.children, layout, _Place())
     else:
-        rows = _node(root, layout, _Place())
-    if layout.screen.width >= SMALLEST:
-        return rows
-    return (row._replace(line=cut(row.line, layout.screen.width)) for row in rows)
+        rows += _node(root, layout, _Place())
+    # Guides and marks alone may be too wide for the smallest screens.
+    return (row if screen.width >= SMALLEST else row._replace(line=cut(row.line, screen.width)) for row in rows)
 
 
 class _Place(NamedTuple):
@@ -361,22 +370,6 @@ class _Place(NamedTuple):
     rest: str = ""
     weight: int = 0
     name_width: int = 0
-
-
-def _question(root: Node, layout: TreeLayout) -> Iterator[Row]:
-    """The question, and at the right or below it who plans."""
-    screen = layout.screen
-    room = max(0, screen.width - 2)
-    first, *others = screen.block(root.label, room) or [""]
-    remark = screen.crop(root.remark, room)
-    gap = room - text_cells(first) - text_cells(remark)
-    head: Line = (("? ", "number"), (first, "question"))
-    if gap >= 2 and not others:
-        yield Row((*head, (" " * gap + remark, "quiet")))
-    else:
-        yield Row(head)
-        yield from (Row((("  " + line, "question"),), 1) for line in others)
-        yield Row((("  " + remark, "quiet"),), 1)
 
 
 def _branches(

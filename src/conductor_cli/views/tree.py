@@ -81,7 +81,7 @@ class TreeProgress(RunView):
         self._answering = answering or self._answering
         self._stop_drawing()
         if self._printed is None and self._trace.run:
-            self._printed = self._root()
+            self._printed = run_tree(self._trace, self._now())
             if not self._asking:  # a plan that the user has just dropped is on the screen already
                 self._print(tree_lines(self._printed, self._layout()))
         if self._shared and (answering or self._trace.answer):
@@ -121,7 +121,7 @@ class TreeProgress(RunView):
 
     def live(self) -> list[Line]:
         """The live tree and its totals, as they would be drawn now: at most one line less than the screen has."""
-        root, layout = self._root(), self._layout()
+        root, layout = run_tree(self._trace, self._now()), self._layout()
         if self._printed is not None:  # only the answer is waited for
             answering = find_node(root, self._answering) or root
             root = replace(answering, children=self._later_calls(answering), text="")
@@ -130,7 +130,7 @@ class TreeProgress(RunView):
 
     def _later_lines(self) -> list[Line]:
         """The answering step with its figures, and whatever else the printed tree does not say of how steps ended."""
-        root, lines = self._root(), list[Line]()
+        root, lines = run_tree(self._trace, self._now()), list[Line]()
         before = {node.number: node for node in self._printed.walk() if node.number} if self._printed else {}
         for node in root.walk():
             known = before.get(node.number)
@@ -161,9 +161,6 @@ class TreeProgress(RunView):
     def _print(self, lines: list[Line]) -> None:
         if lines:
             self._console.print(StyledLines(lambda: lines), end="", crop=False)
-
-    def _root(self) -> Node:
-        return run_tree(self._trace, self._now())
 
     def _now(self) -> float:
         """The time by the run's own clock."""

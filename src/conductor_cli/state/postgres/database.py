@@ -43,13 +43,10 @@ SILENT_SECONDS: Final = 10
 AWAY_SECONDS: Final = 1.0
 """After a connection has failed, nobody waits for another one for so long: the answer is the same error at once."""
 
-MAX_CONNECTIONS: Final = 8
-"""Connections of one process."""
-
+MAX_CONNECTIONS: Final = 8  # Connections of one process
 AWAY: Final = "the database of the state does not answer"
 
-_LOCK: Final = 0x636F6E6475637400
-"""The number of the lock of migrations."""
+_LOCK: Final = 0x636F6E6475637400  # The number of the lock of migrations
 
 _SAID: Final = {
     "password authentication failed": "the database of the state refuses the password",
@@ -243,7 +240,14 @@ class Database:
         if time.monotonic() < self._away_until:
             raise StateUnavailable(self._away, hint=_HINT, reason="state")
         psycopg = _psycopg()
-        given = self._parameters()
+        given: dict[str, Any] = {"connect_timeout": CONNECT_SECONDS, "tcp_user_timeout": SILENT_SECONDS * 1000}
+        given |= psycopg.conninfo.conninfo_to_dict(self._url)
+        # The password is that of the URL, of libpq's environment and files, or a stored key.
+        if not ({"password", "passfile", "service"} & given.keys() or {"PGPASSWORD", "PGPASSFILE"} & os.environ.keys()):
+            if self._password is None:
+                self._password = self._find_password(self.place) or ""
+            given |= {"password": self._password} if self._password else {}
+        KNOWN_SECRETS.add(*filter(None, (given.get("password"), os.environ.get("PGPASSWORD"))))
         try:
             # Prepared statements belong to a session, which PgBouncer gives to another client.
             connection: Connection = psycopg.connect(**given, autocommit=True, prepare_threshold=None)
@@ -264,17 +268,6 @@ class Database:
         self._started, self.clock_ahead = row[0] - time.monotonic(), row[0] - time.time()
         self._away_until = 0.0
         return connection
-
-    def _parameters(self) -> dict[str, Any]:
-        """How to connect. The password is that of the URL, of libpq's environment and files, or a stored key."""
-        given: dict[str, Any] = {"connect_timeout": CONNECT_SECONDS, "tcp_user_timeout": SILENT_SECONDS * 1000}
-        given |= _psycopg().conninfo.conninfo_to_dict(self._url)
-        if not ({"password", "passfile", "service"} & given.keys() or {"PGPASSWORD", "PGPASSFILE"} & os.environ.keys()):
-            if self._password is None:
-                self._password = self._find_password(self.place) or ""
-            given |= {"password": self._password} if self._password else {}
-        KNOWN_SECRETS.add(*filter(None, (given.get("password"), os.environ.get("PGPASSWORD"))))
-        return given
 
     def _raise(self, error: Exception) -> NoReturn:
         """Raise what psycopg says as an error of ours, which says no address; the log has that."""

@@ -1,28 +1,36 @@
-"""Small records of all replicas in PostgreSQL: ratings, attachments, circuits, leases."""
+"""The state of several replicas in PostgreSQL, with its small records: ratings, names, attachments, leases."""
 
 from __future__ import annotations
 
 import json
+import os
+import secrets
 import time
 from collections.abc import Collection, Sequence
+from datetime import date
+from functools import cache, cached_property
 from io import BytesIO
-from typing import Any, Final, NamedTuple
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.errors import ConductorError
+from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.learning import Rating
+from conductor_cli.core.ledger import NO_DAY_LIMITS
+from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.core.serialization import dump
-from conductor_cli.state.interfaces import AttachmentStore, OpenCircuit, StoredRatings
+from conductor_cli.keys.key_store import POSTGRESQL, KeyStore
+from conductor_cli.state.interfaces import USER, AttachmentStore, Spender, Spending, StoredRatings
 from conductor_cli.state.postgres.database import Database, storable
+from conductor_cli.state.postgres.spending import SharedSpend, read_shared_spent
 from conductor_cli.state.postgres.traces import LEASE_SECONDS, PLACE, SharedTraces
-from conductor_cli.state.records import MAX_NAMES, parse_rating
+from conductor_cli.state.records import MAX_NAMES, Names, parse_rating
+from conductor_cli.state.spending import SpentRow
 from conductor_cli.state.trace_file import ENDS, events_in
 
-NEWEST: Final = 2000
-"""Ratings that are read. What is before them weighs nothing any more."""
-
-NEWS_SECONDS: Final = 2.0
-"""How old the news of other replicas about circuits may be."""
+REQUEST_SECONDS: Final = 24 * 3600  # How long a request with an Idempotency-Key is answered by the same run
+NEWEST: Final = 2000  # Ratings that are read. What is before them weighs nothing any more
+NEWS_SECONDS: Final = 2.0  # How old the ratings of other replicas may be
 
 
 class SharedRatings:
@@ -127,59 +135,6 @@ _UNNEEDED: Final = (
 )
 
 
-class SharedCircuits:
-    """What replicas tell each other of open circuits. A key stands for a circuit, and nobody waits for anything.
-
-    A database that is away costs only this news.
-    """
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._known = dict[str, OpenCircuit]()
-        self._read_at = -NEWS_SECONDS
-
-    def publish(self, key: str, circuit: OpenCircuit) -> None:
-        """Tell others that a circuit is open."""
-        statement = (
-            "INSERT INTO conductor_circuits VALUES (%s, clock_timestamp() + make_interval(secs => %s), %s)"
-            " ON CONFLICT (key) DO UPDATE SET until = excluded.until, circuit = excluded.circuit"
-            " WHERE conductor_circuits.until < excluded.until"
-        )
-        seconds = circuit.until - time.monotonic()
-        said = [circuit.failures, circuit.reason, circuit.kind]
-        self._database.soon(self._try, statement, key, seconds, json.dumps(said))
-
-    def withdraw(self, key: str) -> None:
-        """Tell others that a call was answered."""
-        self._database.soon(self._try, "DELETE FROM conductor_circuits WHERE key = %s", key)
-
-    def find(self, key: str) -> OpenCircuit | None:
-        """Return what others have said of a circuit that is still open; it is known two seconds later."""
-        now = time.monotonic()
-        if now - self._read_at > NEWS_SECONDS:
-            self._read_at = now
-            self._database.soon(self._read)
-        found = self._known.get(key)
-        return found if found is not None and found.until > now else None
-
-    def _read(self) -> None:
-        rows = self._try(
-            "SELECT key, extract(epoch FROM until - clock_timestamp())::float8, circuit FROM conductor_circuits"
-            " WHERE until > clock_timestamp() LIMIT 10000"
-        )
-        now, known = time.monotonic(), dict[str, OpenCircuit]()
-        for key, left, circuit in rows:
-            failures, reason, kind = json.loads(circuit)
-            known[key] = OpenCircuit(until=now + left, failures=failures, reason=reason, kind=kind)
-        self._known = known
-
-    def _try(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
-        try:
-            return self._database.call(statement, *values)
-        except ConductorError:
-            return []
-
-
 class LeftRun(NamedTuple):
     """A run whose process is gone, and which this process has now. `events` are what had happened."""
 
@@ -260,3 +215,73 @@ class Leases:
         """Return what a run was announced with; empty where it was not, or has ended."""
         find = "SELECT job FROM conductor_leases l WHERE run = %s AND job IS NOT NULL AND conductor_goes_on(l)"
         return "".join(job for (job,) in self._database.call(find, storable(run)))
+
+
+class SharedState:
+    """The state of several replicas; see `FileState`. Models, settings and caches stay in files."""
+
+    def __init__(self, url: str, state: Path, data: Path) -> None:
+        self._state = state
+        self.database = Database(url, lambda place: KeyStore(data, os.environ)(POSTGRESQL, place))
+        self.place = self.database.place
+
+    @cached_property
+    def traces(self) -> SharedTraces:
+        return SharedTraces(self.database)
+
+    @cached_property
+    def leases(self) -> Leases:
+        return Leases(self.database, self.traces)
+
+    @cached_property
+    def ratings(self) -> SharedRatings:
+        return SharedRatings(self.database)
+
+    @property
+    def conversations(self) -> SharedConversations:
+        return SharedConversations(self.database)
+
+    @cached_property
+    def seen_templates(self) -> Names:
+        """What this user was shown on this machine is nobody else's."""
+        return Names(self._state / "seen-templates.json")
+
+    def attachments(self) -> SharedAttachments:
+        return SharedAttachments(self.database)
+
+    def spending(
+        self, limits: DayLimits = NO_DAY_LIMITS.limits, *, planner: Worker | None = None, client: Spender = USER,
+        waits: bool = True,  # noqa: ARG002 - the database does that by itself
+    ) -> Spending:  # fmt: skip
+        return SharedSpend(self.database, limits, planner=planner, client=client)
+
+    def read_spent(self, first: date, by: Literal["worker", "key"] = "worker") -> tuple[SpentRow, ...]:
+        return read_shared_spent(self.database, first, by)
+
+    def tidy_spending(self) -> None:
+        """The database does so by itself."""
+
+    def prune_attachments(self) -> None:
+        self.attachments().prune()
+
+    def size_of_attachments(self, runs: Collection[str]) -> int:
+        return self.attachments().prunable(runs) if runs else 0
+
+    def claim_request(self, key: str, request: str, run: str, instead_of: str = "") -> tuple[str, float]:
+        ((first, found, age),) = self.database.call(
+            "SELECT * FROM conductor_claim(%s, %s, %s, %s, %s)", key, request, run, instead_of, REQUEST_SECONDS
+        )
+        if first != request:
+            raise UsageError("this Idempotency-Key was used for another request", hint="use a new one for each request")
+        return str(found), float(age)
+
+    def secret(self) -> bytes:
+        offer = "INSERT INTO conductor_facts VALUES ('secret', %s) ON CONFLICT DO NOTHING"
+        self.database.call(offer, secrets.token_bytes(32))
+        return bytes(self.database.call("SELECT value FROM conductor_facts WHERE name = 'secret'")[0][0])
+
+
+@cache
+def shared_state(url: str, state: Path, data: Path) -> SharedState:
+    """Return the state in a database, one for each in a process, whose connections everybody shares."""
+    return SharedState(url, state, data)

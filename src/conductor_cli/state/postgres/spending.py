@@ -40,14 +40,11 @@ from conductor_cli.state.spending import (
     spent_row,
 )
 
-HOLD_SECONDS: Final = 3600
-"""How long a call may take before nobody knows what became of it."""
-
+HOLD_SECONDS: Final = 3600  # How long a call may take before nobody knows what became of it
 MAX_LATE: Final = 10_000
 """Calls that ended while the database was away, and are settled when it is back. The holds of others expire."""
 
-MAX_TRIES: Final = 8
-"""How often a call is made smaller because others took the room that it should have had."""
+MAX_TRIES: Final = 8  # How often a call is made smaller because others took the room that it should have had
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,27 +23,19 @@ from conductor_cli.core.errors import ConductorError, StateUnavailable, TakenOve
 from conductor_cli.core.serialization import DecodeError
 from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
-from conductor_cli.state.attachments import NAMED
 from conductor_cli.state.interfaces import TraceCheck, Traces, find_run, runs_back
 from conductor_cli.state.postgres.database import Database, storable
+from conductor_cli.state.records import NAMED
 from conductor_cli.state.run_summary import make_stored_run
 from conductor_cli.state.stored_run import EVERY_RUN, SEPARATOR, RunQuery, StoredRun
 from conductor_cli.state.trace_check import check_trace
 from conductor_cli.state.trace_file import STARTING, events_in
 from conductor_cli.state.trace_lines import START, LineReader, LineWriter, read_hash
 
-LEASE_SECONDS: Final = 15.0
-"""How long a run is known to be written after its process said so."""
-
-BEAT_SECONDS: Final = 4.0
-"""Time between two renewals of the leases of a process."""
-
-LOOK_SECONDS: Final = 0.25
-"""A reader looks for new lines no more often."""
-
-MAX_BLOCKS: Final = 64
-"""Blocks of lines that are read at once. A run writes blocks of a few thousand characters."""
-
+LEASE_SECONDS: Final = 15.0  # How long a run is known to be written after its process said so
+BEAT_SECONDS: Final = 4.0  # Time between two renewals of the leases of a process
+LOOK_SECONDS: Final = 0.25  # A reader looks for new lines no more often
+MAX_BLOCKS: Final = 64  # Blocks of lines that are read at once. A run writes blocks of a few thousand characters
 MAX_TEXT: Final = 200_000
 """Characters of a question, of the subtasks or of the answers that lists and searches have of a run."""
 
@@ -51,9 +43,7 @@ PIECES: Final = (ev.StepDelta, ev.PlanDelta)  # lists of runs show nothing of th
 
 PLACE: Final = "the database of the state"
 
-_COLUMNS: Final = StoredRun._fields[3:]
-"""What a list shows, but for the id, the time and the size."""
-
+_COLUMNS: Final = StoredRun._fields[3:]  # What a list shows, but for the id, the time and the size
 _ORDER: Final = "r.day DESC, left(r.run, 15) DESC, r.written DESC"
 _BEFORE: Final = (
     "r.day <= %s AND (r.day, left(r.run, 15), r.written) <"

@@ -12,33 +12,26 @@ import os
 import re
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Final
 
 from conductor_cli.models.disk import AppendLog, make_private_directory, read_lines, write_atomically
-from conductor_cli.state.attachments import NAMED
 from conductor_cli.state.home import SECRET_BYTES, FileState
 from conductor_cli.state.postgres.database import Database
-from conductor_cli.state.postgres.shared_state import SharedState
+from conductor_cli.state.postgres.records import SharedState
 from conductor_cli.state.postgres.spending import Hold, read_holds
 from conductor_cli.state.postgres.traces import add_run, day_of
-from conductor_cli.state.records import parse_rating
+from conductor_cli.state.records import NAMED, parse_rating
 from conductor_cli.state.run_summary import summarize_run
 from conductor_cli.state.spending import FILE, open_database
 from conductor_cli.state.trace_file import open_trace
 
-FILE_ERRORS: Final = (OSError, sqlite3.Error)
-"""What a disk, or a file of spending on it, may refuse."""
-
-BATCH: Final = 1000
-"""Rows of spending that are sent at once."""
-
-BLOCK: Final = 1 << 18
-"""Bytes of lines that are sent as one row."""
-
+FILE_ERRORS: Final = (OSError, sqlite3.Error)  # What a disk, or a file of spending on it, may refuse
+BATCH: Final = 1000  # Rows of spending that are sent at once
+BLOCK: Final = 1 << 18  # Bytes of lines that are sent as one row
 SMALL: Final = 1 << 40
 """Numbers of calls below this are those of one file; a database has larger ones, which are nobody else's."""
 
@@ -53,16 +46,16 @@ Tell = Callable[[str, int], None]
 """Called now and then with what is being moved, and how many of it are done."""
 
 
-@dataclass(slots=True)
 class Moved:
     """How many records of each kind are new at the other side, and what was not moved, as sentences."""
 
-    counts: dict[str, int] = field(default_factory=dict)
-    left: list[str] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.counts = Counter[str]()
+        self.left = list[str]()
 
     def add(self, kind: str, number: int = 1) -> int:
         """Count some; returns how many of this kind there are."""
-        self.counts[kind] = self.counts.get(kind, 0) + number
+        self.counts[kind] += number
         return self.counts[kind]
 
 
@@ -112,8 +105,15 @@ def import_files(source: FileState, target: SharedState, tell: Tell) -> Moved:
             target.conversations.set(name, run)
             moved.add("names")
     if (path := paths.spending / FILE).is_file():
-        for rows in _read_calls(path):
-            tell("calls", moved.add("calls", _import_calls(target.database, rows)))
+        with closing(open_database(path)) as file:
+            ((mark,),) = file.execute("PRAGMA application_id").fetchall()
+            if not mark:  # it tells this file from others, also where it is moved
+                mark = 1 + secrets.randbelow(2**31 - 1)
+                file.execute(f"PRAGMA application_id = {mark}")
+            calls = file.execute(f"SELECT {', '.join(_CALL)} FROM calls ORDER BY id")  # noqa: S608 - names of columns
+            while batch := calls.fetchmany(BATCH):
+                rows = [(_number_of(mark, row[0]), *row[1:]) for row in batch]
+                tell("calls", moved.add("calls", _import_calls(target.database, rows)))
     with suppress(FileNotFoundError):
         if len(secret := (paths.state / "serve" / "call-secret").read_bytes()) == SECRET_BYTES:
             offer = "INSERT INTO conductor_facts VALUES ('secret', %s) ON CONFLICT DO NOTHING"
@@ -152,7 +152,10 @@ def export_files(source: SharedState, target: FileState, tell: Tell) -> Moved:
             write_atomically(path, bytes(data), mode=0o600)
             tell("attachments", moved.add("attachments"))
     with closing(open_database(paths.spending / FILE)) as calls:
-        for rows in _calls_of(database):
+        last, columns = -(2**63), ", ".join(_CALL).replace("day", "day::text")
+        page = f"SELECT {columns} FROM conductor_calls WHERE id > %s ORDER BY id LIMIT %s"  # noqa: S608 - names of columns
+        while rows := database.call(page, last, BATCH):
+            last = rows[-1][0]
             tell("calls", moved.add("calls", _export_calls(calls, rows)))
     if not (secret := paths.state / "serve" / "call-secret").exists():
         make_private_directory(secret.parent)
@@ -197,18 +200,6 @@ def _export_run(source: SharedState, target: FileState, run: str, size: int, wri
     return None
 
 
-def _read_calls(path: Path) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield the calls of a file in batches, with the numbers that they have in a database."""
-    with closing(open_database(path)) as file:
-        ((mark,),) = file.execute("PRAGMA application_id").fetchall()
-        if not mark:  # it tells this file from others, also where it is moved
-            mark = 1 + secrets.randbelow(2**31 - 1)
-            file.execute(f"PRAGMA application_id = {mark}")
-        rows = file.execute(f"SELECT {', '.join(_CALL)} FROM calls ORDER BY id")  # noqa: S608 - names of columns
-        while batch := rows.fetchmany(BATCH):
-            yield [(_number_of(mark, row[0]), *row[1:]) for row in batch]
-
-
 def _number_of(mark: int, number: int) -> int:
     """The number of a call of a file in every database: below zero, where no call of a database is."""
     if not 0 < number < SMALL:
@@ -250,15 +241,6 @@ def _import_calls(database: Database, rows: list[tuple[Any, ...]]) -> int:
             settle = "SELECT conductor_settle(%s, 'imported', %s, %s, %s, %s, %s, %s, %s)"
             database.call(settle, row[0], *values, call["failed"])
     return int(added[0][0])
-
-
-def _calls_of(database: Database) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield the calls of a database in batches."""
-    last, columns = -(2**63), ", ".join(_CALL).replace("day", "day::text")
-    page = f"SELECT {columns} FROM conductor_calls WHERE id > %s ORDER BY id LIMIT %s"  # noqa: S608 - names of columns
-    while rows := database.call(page, last, BATCH):
-        yield rows
-        last = rows[-1][0]
 
 
 def _export_calls(file: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> int:
