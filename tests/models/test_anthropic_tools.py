@@ -178,6 +178,9 @@ def test_a_name_that_the_api_does_not_allow_is_mapped_and_mapped_back() -> None:
     ("frames", "finish", "said"),
     [
         ((start(0, type="text", text="I"), end("pause_turn")), "length", "I"),
+        ((start(0, type="text", text="I"), end("max_tokens")), "length", "I"),
+        ((start(0, type="text", text="I"), end("model_context_window_exceeded")), "length", "I"),
+        ((start(0, type="text", text="I"), end("tool_use")), "other", "I"),
         ((end("refusal", stop_details={"type": "refusal", "explanation": "It may do harm."}),), "refusal",
          "It may do harm."),
         ((start(0, type="text", text="I"), end("refusal", stop_details={"explanation": "x"})), "refusal", "I"),

@@ -97,26 +97,6 @@ def test_anthropic_s_thinking_text_and_counts_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "finish"),
-    [
-        ("max_tokens", "length"),
-        ("model_context_window_exceeded", "length"),
-        ("refusal", "refusal"),
-        ("tool_use", "other"),
-    ],
-)
-def test_anthropic_s_reasons_to_stop_have_one_meaning(reason: str, finish: str) -> None:
-    chunks = play(
-        events(
-            {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "It"}},
-            {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 1}},
-        ),
-        "anthropic",
-    )
-    assert chunks[-1].finish == finish
-
-
-@pytest.mark.parametrize(
     ("frame", "reason"),
     [
         ({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, "overloaded"),

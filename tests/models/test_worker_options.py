@@ -142,7 +142,6 @@ def test_what_the_run_asked_for_is_still_left_out() -> None:
         ("openai", {"reasoning_effort": "hihg"}, "reasoning_effort is 'hihg'"),
         ("openai", {"top_p": 1.5}, "top_p is 1.5"),
         ("openai", {"thinking_budget": 100}, "the kind 'openai' has no thinking_budget"),
-        ("gemini", {"thinking_budget": -1}, "thinking_budget is -1"),
         ("gemini", {"thinking_budget": 100, "reasoning_effort": "low"}, "exclude each other"),
     ],
 )  # fmt: skip

@@ -34,7 +34,6 @@ from conductor_cli.models.worker_options import OptionError, check_options, unkn
 
 if TYPE_CHECKING:
     from conductor_cli.models.chat_api_model import ChatApiModel
-    from conductor_cli.models.several_servers import SeveralServers
 
 StoredKeys = Callable[[str, str], str | None]
 """The key that is stored for a kind of worker at an address, or None.
@@ -64,7 +63,19 @@ def open_model(
     """
     check_options(worker)
     if worker.kind == "llama":
-        return _llama(worker)
+        from conductor_cli.models.llama import Llama, LlamaOptions
+
+        if not worker.model:
+            raise OptionError(worker, "model", "names no file", 'for example: model = "/models/some.gguf"')
+        path = Path(worker.model).expanduser()
+        if path.suffix == SUFFIX:
+            return Router(path)
+        of_requests = ("temperature", "max_tokens")  # sent with each request; the others say how the file is loaded
+        given: dict[str, Any] = {
+            name: Path(value).expanduser() if name in ("adapter", "cache") else value
+            for name, value in worker.options.items() if value is not None and name not in of_requests
+        }  # fmt: skip
+        return Llama(path, LlamaOptions(**given))
     if worker.kind == "scripted":
         # For tests and benchmarks: no user is offered it, and `about` has to say what it is.
         script = worker.options.get("script")
@@ -92,7 +103,14 @@ def open_model(
     secrets.add(*secrets_around(worker, environ))
     key = api_key_of(worker, environ, stored)
     secrets.add(key)
-    return (_litellm if PRESETS[worker.kind].adapter == "litellm" else _http)(worker, key, secrets)
+    if PRESETS[worker.kind].adapter == "litellm":
+        return _litellm(worker, key, secrets)
+    models = [_at_server(at_url(worker, url), key, secrets) for url in urls_of(worker)]
+    if len(models) == 1:
+        return models[0]
+    from conductor_cli.models.several_servers import SeveralServers
+
+    return SeveralServers(models)
 
 
 def api_key_of(worker: Worker, environ: Mapping[str, str], stored: StoredKeys = no_stored_key) -> str:
@@ -128,14 +146,6 @@ def secrets_around(worker: Worker, environ: Mapping[str, str]) -> list[str]:
         values += [value.strip() for name, value in environ.items() if _SECRET_VARIABLE.search(name)]
     # A server may echo the token without the word before it, as in `Bearer TOKEN`.
     return [*values, *(value.rpartition(" ")[2] for value in values)]
-
-
-def _http(worker: Worker, key: str, secrets: Secrets) -> ChatApiModel | SeveralServers:
-    if len(urls := urls_of(worker)) == 1:
-        return _at_server(worker, key, secrets)
-    from conductor_cli.models.several_servers import SeveralServers
-
-    return SeveralServers([_at_server(at_url(worker, url), key, secrets) for url in urls])
 
 
 def _at_server(worker: Worker, key: str, secrets: Secrets) -> ChatApiModel:
@@ -177,19 +187,3 @@ def _litellm(worker: Worker, key: str, secrets: Secrets) -> Model:
     preload_litellm()  # the import is slow, so it runs while the plan is made
     # The provider's own address is passed too: without one, litellm uses an address that a variable may name.
     return LiteLLM(prefix + model, key=key, base_url=base_url_of(worker), options=worker.options, secrets=secrets)
-
-
-def _llama(worker: Worker) -> Model:
-    from conductor_cli.models.llama import Llama, LlamaOptions
-
-    if not worker.model:
-        raise OptionError(worker, "model", "names no file", 'for example: model = "/models/some.gguf"')
-    path = Path(worker.model).expanduser()
-    if path.suffix == SUFFIX:
-        return Router(path)
-    of_requests = ("temperature", "max_tokens")  # sent with each request; the others say how the file is loaded
-    given: dict[str, Any] = {
-        name: Path(value).expanduser() if name in ("adapter", "cache") else value
-        for name, value in worker.options.items() if value is not None and name not in of_requests
-    }  # fmt: skip
-    return Llama(path, LlamaOptions(**given))

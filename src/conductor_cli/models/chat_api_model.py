@@ -41,7 +41,6 @@ from conductor_cli.models.structured_output import (
     constraint_of,
     first_chat_model,
     form_of,
-    is_constrained,
     prefill_fields,
 )
 from conductor_cli.models.worker_options import own_setting, rejected_setting
@@ -92,7 +91,7 @@ class ChatApiModel:
         if not self._model:
             hint = "name the model: conductor workers add NAME --model MODEL; for the planner: URL#MODEL"
             raise ModelError("missing", f"{self._server.name} lists no chat model of its own", hint=hint)
-        if self._form == "ask" and (is_constrained(request) or request.prefill):
+        if self._form == "ask" and (request.grammar or request.choices or request.schema or request.prefill):
             await self._learn_form(_remaining(ends))
         dropped = self._dropped
         name, path, is_silent = self._server.name, self._api.path(self._model), True
@@ -187,7 +186,6 @@ class ChatApiModel:
         return True
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._server.close()
 
     def _choose_model(self, listed: Mapping[str, Any]) -> None:

@@ -376,8 +376,17 @@ def preload_http() -> None:
 
 
 def _open_client(ca_file: str, base_url: str) -> httpx.AsyncClient | DirectClient:
+    from urllib.request import getproxies
+
     tls = _tls(ca_file, os.environ.get("SSL_CERT_FILE", ""), os.environ.get("SSL_CERT_DIR", ""))
-    if _needs_no_proxy(base_url):
+    try:
+        parts = urlsplit(base_url)
+        is_plain = parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
+        is_plain = is_plain and parts.netloc.isascii() and (parts.port is None or parts.port > 0)
+    except ValueError:
+        is_plain = False
+    # httpx knows what to do where a proxy is set, or what is wrong with any other address.
+    if is_plain and (is_loopback(base_url) or not getproxies().keys() & {"http", "https", "all"}):
         return DirectClient(tls, connect_seconds=CONNECT_SECONDS)
     import httpx
 
@@ -389,19 +398,6 @@ def _open_client(ca_file: str, base_url: str) -> httpx.AsyncClient | DirectClien
         mounts={f"all://{host}": None for host in direct},
         follow_redirects=False,
     )
-
-
-def _needs_no_proxy(base_url: str) -> bool:
-    """Whether a plain address is reached without a proxy. Of all others httpx knows what to do, or what is wrong."""
-    from urllib.request import getproxies
-
-    try:
-        parts = urlsplit(base_url)
-        is_plain = parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
-        is_plain = is_plain and parts.netloc.isascii() and (parts.port is None or parts.port > 0)
-    except ValueError:
-        return False
-    return is_plain and (is_loopback(base_url) or not getproxies().keys() & {"http", "https", "all"})
 
 
 @cache

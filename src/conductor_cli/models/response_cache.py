@@ -66,23 +66,20 @@ class ResponseCache:
         """Read the file, or create it. Damaged lines are skipped. Raises `OSError`."""
         self.error: OSError | None = None
         """Why a reply could not be stored: it is known for as long as this cache is open, and not longer."""
-        self._replies: dict[str, _CachedReply] = {}
+        self.replies: dict[str, _CachedReply] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         for line in read_lines(path):
             with suppress(ValueError, RecursionError, DecodeError):
                 reply = load(_CachedReply, json.loads(line))
                 if reply.is_useful:
-                    self._replies[reply.key] = reply
+                    self.replies[reply.key] = reply
         self._log = AppendLog(path)
-
-    def find(self, key: str) -> _CachedReply | None:
-        return self._replies.get(key)
 
     def add(self, reply: _CachedReply) -> None:
         """Store a reply that is useful. A disk error is kept in `error`: the reply itself is good."""
         if not reply.is_useful:
             return
-        self._replies[reply.key] = reply
+        self.replies[reply.key] = reply
         try:
             self._log.append(json.dumps(dump(reply), ensure_ascii=False, separators=(",", ":")))
         except OSError as error:
@@ -121,7 +118,7 @@ class CachedModel:
                         await lock.acquire()
                         break
                 yield Chunk()  # a sign of life: waiting for an equal request must not look like a silent model
-            reply = self.cache.find(key)
+            reply = self.cache.replies.get(key)
         try:
             if reply is not None:
                 for chunk in reply.chunks():

@@ -74,11 +74,6 @@ def constraint_of(form: Form, dropped: frozenset[str], *, schemas: bool) -> Cons
     return "schema" if schemas and "response_format" not in dropped else "nothing"
 
 
-def is_constrained(request: Request) -> bool:
-    """Whether a request constrains its reply."""
-    return bool(request.grammar or request.choices or request.schema)
-
-
 def constraint_fields(request: Request, form: Form, dropped: frozenset[str]) -> dict[str, Any]:
     """Return the one field that constrains the reply, a grammar before a schema; empty if none may be sent."""
     fields: dict[str, Any] = {}

@@ -57,17 +57,14 @@ class ProgramKind:
     words: str = ""
 
 
-def _kind_of(values: Mapping[str, Any]) -> ProgramKind:
-    state = tuple(State(**_with_tuples(each)) for each in values.get("state", ()))
-    return ProgramKind(**{**_with_tuples(values), "state": state})
-
-
 def _with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
 PROGRAMS: Final[Mapping[str, ProgramKind]] = {
-    kind: _kind_of(values)
+    kind: ProgramKind(
+        **_with_tuples(values) | {"state": tuple(State(**_with_tuples(each)) for each in values.get("state", ()))}
+    )
     for kind, values in tomllib.loads(Path(__file__).with_name("programs.toml").read_text(encoding="utf-8")).items()
 }
 """Every kind of worker that is a program, by name."""
