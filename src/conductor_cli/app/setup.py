@@ -36,8 +36,6 @@ from conductor_cli.models.weights.registry import RegistryModel, load_registry
 NO_MODEL: Final = "none"
 """What `--model` says for no planner."""
 
-ADD_AGENT: Final = "conductor workers add NAME --kind"
-
 FREE_LICENCES: Final = frozenset({"Apache-2.0", "MIT"})
 """What is proposed unasked; a model under another licence is for whoever asks for it."""
 
@@ -82,6 +80,7 @@ class Findings:
     def lines(self) -> dict[str, str]:
         """For a person, by topic; it contains no key."""
         servers = [f"{worker.model} ({worker.kind})" for worker in self.workers if is_local(worker)]
+        add = "conductor workers add NAME --kind"
         return {
             "memory": f"{format_size(self.memory.total)}, {format_size(self.memory.available)} free",
             **({} if self.llama else {"llama.cpp": f"not installed; models on this machine need it: {INSTALL_BUILT}"}),
@@ -90,7 +89,7 @@ class Findings:
             "keyring": self.keyring or "none that works",
             "keys": ", ".join(f"{key.provider} in {key.source}" for key in self.keys) or "none",
             "servers": ", ".join(servers) or "none on this machine",
-            "agents": f"{', '.join(self.agents)}; to add one: {ADD_AGENT} {self.agents[0]}" if self.agents else "none",
+            "agents": f"{', '.join(self.agents)}; to add one: {add} {self.agents[0]}" if self.agents else "none",
         }
 
 
@@ -240,23 +239,19 @@ def propose_limits(new: Sequence[Worker], settings: Settings) -> list[SetupStep]
         paid_for.append(resolve_planner(settings))
     prices = [_known_price(worker) for worker in with_prices(paid_for)[0]]
     costs = any(price is None or any(price.amounts()) for price in prices)
-    steps = [_limit_step(period, settings, known=None not in prices) for period in LIMITS]
-    return [step for step in steps if step.done or costs]
-
-
-def _limit_step(period: str, settings: Settings, *, known: bool) -> SetupStep:
-    """The limit of a run or a day that is set, or the one that is proposed."""
-    suffix = "_day" if period == "day" else ""
-    # Whoever limits calls or tokens has decided; a limit in dollars is not proposed on top of that.
-    for kind in ("cost", "tokens", "calls"):
-        name = f"limits.{kind}{suffix}"
-        if (most := settings[name]) is not None:
-            return SetupStep(kind="limit", name=name, text=_describe_limit(name, most, period))
-    dollars, tokens = LIMITS[period]
-    kind, most = ("cost", dollars) if known else ("tokens", tokens)
-    name = f"limits.{kind}{suffix}"
-    command = ("config", "set", name, f"{most}")
-    return SetupStep(kind="limit", name=name, text=_describe_limit(name, most, period), command=command)
+    steps = list[SetupStep]()
+    for period, (dollars, tokens) in LIMITS.items():
+        suffix = "_day" if period == "day" else ""
+        names = [f"limits.{kind}{suffix}" for kind in ("cost", "tokens", "calls")]
+        # Whoever limits calls or tokens has decided; a limit in dollars is not proposed on top of that.
+        if name := next((name for name in names if settings[name] is not None), ""):
+            steps.append(SetupStep(kind="limit", name=name, text=_describe_limit(name, settings[name], period)))
+        elif costs:
+            name, most = (names[0], dollars) if None not in prices else (names[1], tokens)
+            command = ("config", "set", name, f"{most}")
+            text = _describe_limit(name, most, period)
+            steps.append(SetupStep(kind="limit", name=name, text=text, command=command))
+    return steps
 
 
 def _describe_limit(name: str, most: Decimal | int, period: str) -> str:

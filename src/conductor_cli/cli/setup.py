@@ -35,10 +35,6 @@ from conductor_cli.state.home import open_state
 INTERRUPTED: Final = 130
 """The exit code of a command that Ctrl-C ended, which ends the interview too."""
 
-NOTHING_FITS: Final = "none fits the memory and the free disk"
-NO_LLAMA: Final = "none on this machine without llama.cpp"
-CHOOSE: Final = "conductor model use NAME | FILE.gguf | URL | provider/model"
-
 
 def setup_command(
     context: typer.Context,
@@ -124,7 +120,9 @@ class Interview:
         self._go_through(
             "Planner, the model that plans", propose_model(self.findings, self.settings, self._wanted_model),
             "none, as --model none says" if self._wanted_model == NO_MODEL else
-            f"{NOTHING_FITS if self.findings.llama else NO_LLAMA}; choose one: {CHOOSE}",
+            ("none fits the memory and the free disk" if self.findings.llama else
+             "none on this machine without llama.cpp")
+            + "; choose one: conductor model use NAME | FILE.gguf | URL | provider/model",
         )  # fmt: skip
         # Only who has never asked anything is offered a question to the demo models.
         if self.asks and not open_state(self.settings.paths).traces.runs():

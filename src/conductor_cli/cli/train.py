@@ -32,8 +32,6 @@ TUNED: Final = {
 }  # fmt: skip
 """What `--set` changes in the recipe: the least value, of the type that it takes, and what it is."""
 
-OUT: Final = Path("build/conductor")
-
 
 def train_command(
     context: typer.Context,
@@ -108,7 +106,7 @@ def train_command(
     recipe = replace(DEFAULT_RECIPE, **{name: value for name, value in changes.items() if value is not None})
     recipe = replace(recipe, warmup=min(recipe.warmup, recipe.steps))
     request = TrainingRequest(
-        recipe=recipe, cases=cases or "", case_file=case_file, directory=(out or OUT).expanduser(),
+        recipe=recipe, cases=cases or "", case_file=case_file, directory=(out or Path("build/conductor")).expanduser(),
         validation=validation or "", workers=opt.parse_names(workers), max_cost=opt.parse_cost(max_cost),
         minutes=minutes, export=export,
     )  # fmt: skip

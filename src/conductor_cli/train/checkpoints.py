@@ -13,6 +13,7 @@ from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.formatting import format_count
 from conductor_cli.evals.summary import wilson_interval
 from conductor_cli.models.disk import exclusive_lock, link_or_copy, write_atomically
+from conductor_cli.train.job import mean
 
 SETTINGS_FILE: Final = "course.json"
 BEST: Final = "best"
@@ -124,7 +125,8 @@ def summarize_curve(lines: Sequence[Line]) -> list[str]:
     if not steps:
         return []
     first, last = steps[: max(1, len(steps) // 10)], steps[-max(1, len(steps) // 10) :]
-    found = [f"reward: {_mean(first):.3f} at the beginning, {_mean(last):.3f} at the end"]
+    begun, ended = (mean([float(line["reward"]) for line in part]) for part in (first, last))
+    found = [f"reward: {begun:.3f} at the beginning, {ended:.3f} at the end"]
     before = next((line for line in lines if not line["step"] and "validation" in line), None)
     if (best := best_line(lines)) is not None:
         found += [f"validation before training: {describe_validation(before)}"] if before else []
@@ -137,7 +139,3 @@ def summarize_curve(lines: Sequence[Line]) -> list[str]:
     if failed:
         found.append(f"{format_count(failed, 'plan')} without a reward, because a worker failed")
     return found
-
-
-def _mean(lines: Sequence[Line]) -> float:
-    return sum(float(line["reward"]) for line in lines) / len(lines)

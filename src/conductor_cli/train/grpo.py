@@ -63,7 +63,6 @@ with require("trl"):
     from trl.generation import vllm_generation
     from trl.trainer import grpo_trainer
 
-CHECKPOINT_EVERY: Final = 20  # Steps between two checkpoints
 BATCH: Final = 8  # Prompts of a validation that are read at the same time
 
 STORED: Final = (
@@ -217,7 +216,7 @@ def train_model(
         "num_generations": curriculum.group, "max_completion_length": curriculum.max_plan_tokens,
         "shuffle_dataset": False, "logging_steps": 1, "logging_nan_inf_filter": False, "report_to": [],
         "disable_tqdm": True,
-        "save_strategy": "steps", "save_steps": CHECKPOINT_EVERY, "save_total_limit": 2,
+        "save_strategy": "steps", "save_steps": 20, "save_total_limit": 2,
     }  # fmt: skip
     rows = [_row(job, tokenizer, number) for number in range(curriculum.steps * curriculum.prompts)]
     with quiet_libraries(), TemporaryDirectory() as AdapterSampler.files:
@@ -360,9 +359,6 @@ def _is_finite(model: Torch) -> bool:
     return all(bool(torch.isfinite(weight).all()) for weight in model.parameters() if weight.requires_grad)
 
 
-PROCESS_TIMEOUT: Final = 4 * 3600  # Seconds that a process waits for the others, whose workers may be slow
-
-
 def run_session(base: BaseModel, recipe: Recipe, job: TrainingJob) -> bool:
     """Train until all steps are done (True) or the time is up (False). Raises as `train_model`."""
     if step_of(last_checkpoint(job.directory)) >= recipe.steps:
@@ -397,7 +393,8 @@ def trl_arguments(recipe: Recipe) -> dict[str, Any]:
         "lr_scheduler_type": "cosine",
         "save_steps": recipe.checkpoint_every, "vllm_gpu_memory_utilization": recipe.vllm_memory,
         "use_cpu": not gpu, "bf16": has_fast_bfloat16(), "activation_checkpointing": gpu,
-        "ddp_timeout": PROCESS_TIMEOUT, "use_vllm": recipe.vllm,
+        "ddp_timeout": 4 * 3600,  # seconds that a process waits for the others, whose workers may be slow
+        "use_vllm": recipe.vllm,
     }  # fmt: skip
 
 

@@ -375,19 +375,14 @@ def compute_reward(trace: Trace, is_correct: Callable[[str], bool], *, valid: fl
     """
     if not is_valid(trace):
         return INVALID
-    if has_failed(trace):
-        return None
+    # A planned worker failed, or the run did, for a reason other than its plan or a worker's refusal.
+    if trace.error is None or trace.error.reason != "declined":
+        missed = any(record.state == "failed" or record.worker != record.step.worker for record in trace.steps)
+        if missed or trace.state != "finished":
+            return None
     return CORRECT if is_correct(trace.answer) else valid
 
 
 def is_valid(trace: Trace) -> bool:
     """Whether the conductor's text was a plan, without a grammar and without a second attempt."""
     return trace.plan is not None and not trace.rejected
-
-
-def has_failed(trace: Trace) -> bool:
-    """Whether a planned worker failed, or the run failed for a reason other than its plan or a worker's refusal."""
-    if trace.error is not None and trace.error.reason == "declined":
-        return False
-    missed = any(record.state == "failed" or record.worker != record.step.worker for record in trace.steps)
-    return missed or trace.state != "finished"

@@ -246,9 +246,6 @@ _REFUSALS: Final = {
 """What a refusal means, by the library's exception or else by the status, and what to do next."""
 
 
-WITHOUT_NETWORK: Final = "without a network, a file that you have: conductor model import FILE.gguf --use"
-
-
 def _explain_error(error: Exception, what: str, repo: str, token: str, *, begun: bool) -> ConductorUnusable:
     """Return an error of the library or of the connection as the one that the user sees. It contains no token.
 
@@ -259,7 +256,11 @@ def _explain_error(error: Exception, what: str, repo: str, token: str, *, begun:
     with suppress(AttributeError, RuntimeError):  # no request was sent
         host = host_of(str(error.request.url))  # type: ignore[attr-defined] # httpx has it
     if not status:
-        then = "the next pull continues where this one stopped" if begun else WITHOUT_NETWORK
+        then = (
+            "the next pull continues where this one stopped"
+            if begun
+            else ("without a network, a file that you have: conductor model import FILE.gguf --use")
+        )
         hint = f"check the network, HTTPS_PROXY and HF_ENDPOINT; {then}"
         if type(error) is OSError:  # the library compares the size at the end
             return ConductorUnusable(f"{host}: the connection ended before all of {what} had come", hint=hint)
