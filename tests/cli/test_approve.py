@@ -102,13 +102,6 @@ def test_a_fallback_is_named_before_it_is_approved(three: Stage) -> None:
         assert shown.end() == 130
 
 
-@pytest.mark.parametrize(("key", "code"), [("y", 0), ("n", 130)])
-def test_yes_and_no_are_understood(three: Stage, key: str, code: int) -> None:
-    with terminal(three, "ask", "--approve", "hi") as shown:
-        press(shown, key)
-        assert shown.end() == code
-
-
 def test_a_key_that_means_nothing_asks_again(three: Stage) -> None:
     with terminal(three, "ask", "--approve", "hi", size=(80, 40)) as shown:
         shown.program.send("r\r")
@@ -302,13 +295,6 @@ def test_plan_shows_a_person_the_same(three: Stage) -> None:
         assert "run it: conductor ask --resume 2" in shown.screen
     assert three.inside("ask", "--resume", "last").out == "alpha answers\n"
     assert len(three.asked(PLANNER)) == 1
-
-
-def test_plan_into_a_pipe_keeps_its_file_whole(three: Stage) -> None:
-    done = three.inside("plan", "--flow", "hi")
-    assert len(done.json["steps"]) == 3
-    assert "PLAN  3 steps" in done.err
-    assert "step 3: alpha" in done.err
 
 
 def test_the_flow_of_a_stored_run_is_shown(three: Stage, tmp_path: Path) -> None:

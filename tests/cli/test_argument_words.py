@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from conductor_cli.cli.typer_classes import with_each_file
 from conductor_cli.core.errors import UsageError
-from tests.cli.stage import COMMAND, Stage
+from tests.cli.stage import Stage
 
 
 @pytest.fixture
@@ -80,14 +79,6 @@ def test_words_that_name_files_are_told(stage: Stage, folder: Path) -> None:
     assert stage.inside("ask", "what is make?").err == ""
     many = [str(shutil.copy("a.txt", f"{number}.txt")) for number in range(6)]
     assert "6 files are attached: 0.txt, 1.txt, 2.txt, 3.txt and 2 more\n" in stage.inside("ask", "?", "-f", *many).err
-
-
-def test_a_pattern_of_the_shell_attaches_every_file(stage: Stage, folder: Path) -> None:
-    folder.joinpath("my notes.txt").write_text("in my notes.md")
-    line = f"{shlex.join(COMMAND)} ask Compare -f *.txt"
-    done = subprocess.run(["bash", "-c", line], env=stage.environ(), capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "3 files are attached: a.txt, b.txt, my notes.txt\n")
-    assert files_of(stage) == ["a.txt", "b.txt", "my notes.md"]
 
 
 def test_quiet_says_nothing_about_files(stage: Stage, folder: Path) -> None:

@@ -20,16 +20,6 @@ def question_of(stage: Stage, model: str = "alpha") -> str:
     return "\n".join(message["content"] for message in stage.asked(model)[-1].json["messages"])
 
 
-def test_a_pipe_gets_the_answer_and_nothing_else(stage: Stage) -> None:
-    done = stage.inside("ask", "How many?")
-    assert (done.code, done.out, done.err) == (0, "alpha answers\n", "")
-
-
-def test_words_are_joined_to_one_question(stage: Stage) -> None:
-    stage.inside("ask", "how", "many", "apples")
-    assert "how many apples" in question_of(stage)
-
-
 def test_a_dash_reads_the_question_from_stdin(stage: Stage) -> None:
     assert stage.inside("ask", "-", given="From a pipe, with ünïcödé ✓\n").code == 0
     assert "From a pipe, with ünïcödé ✓" in question_of(stage)
@@ -44,11 +34,6 @@ def test_question_stdin_and_files_come_in_this_order(stage: Stage, tmp_path: Pat
     places = [sent.index(text) for text in ("Compare these", "piped text", "content of one", "content of two")]
     assert places == sorted(places)
     assert all(name in sent for name in ("stdin", "one.txt", "two.txt"))
-
-
-def test_system_text_reaches_a_worker(stage: Stage) -> None:
-    stage.inside("ask", "hi", "--system", "Answer in verse.")
-    assert "Answer in verse." in json.dumps(stage.asked("alpha")[0].json["messages"])
 
 
 def test_json_is_one_object_that_json_tool_reads(stage: Stage) -> None:
@@ -68,18 +53,6 @@ def test_jsonl_is_the_trace(stage: Stage) -> None:
     run = done.events[0]["run"]
     assert list(read_events(stage.traces / f"{run}.jsonl")) == [from_line(line) for line in done.out.splitlines()]
     assert (done.events[0]["kind"], done.events[-1]["kind"]) == ("run_started", "run_finished")
-
-
-def test_only_the_named_workers_are_used(stage: Stage) -> None:
-    stage.plan = "beta | - | Answer it."
-    assert stage.inside("ask", "hi", "--workers", "beta").out == "beta answers\n"
-    assert "alpha" not in json.dumps(stage.asked("planner")[0].json["messages"])
-
-
-def test_mini_mode_asks_one_worker(stage: Stage) -> None:
-    stage.plan = "beta"
-    done = stage.inside("ask", "hi", "--mode", "mini", "--format", "json")
-    assert [step["worker"] for step in done.json["steps"]] == ["beta"]
 
 
 def test_ultra_mode_reasons_and_reviews(stage: Stage) -> None:
@@ -166,12 +139,6 @@ def test_no_trace_stores_nothing(stage: Stage) -> None:
     assert files
     stored = b"".join(map(trace_bytes, files))
     assert not [text for text in (b"hi there", b"alpha answers") if text in stored]
-
-
-def test_quiet_keeps_stderr_empty(stage: Stage) -> None:
-    """`--quiet` wins over a progress that was asked for."""
-    done = stage.inside("--quiet", "ask", "hi", "--progress", "plain")
-    assert (done.code, done.out, done.err) == (0, "alpha answers\n", "")
 
 
 def test_plain_progress_says_each_thing_in_a_line(stage: Stage) -> None:

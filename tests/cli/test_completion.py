@@ -243,12 +243,6 @@ def test_zsh_offers_what_fits_each_line(place: Path) -> None:
     shell.close(force=True)
 
 
-def test_names_keep_their_order(place: Path) -> None:
-    """The newest run stands first; a shell would sort it to the end."""
-    shown = run(place, need("fish"), "--no-config", "-c", "source c.fish; complete -C 'conductor trace show '")
-    assert shown.split() == ["last", "20261120-101010-abcdef"]
-
-
 def test_powershell_gets_a_script_that_is_whole() -> None:
     script = Path(PLACES[1], "conductor.ps1").read_text()
     assert script.isascii()

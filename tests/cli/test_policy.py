@@ -116,20 +116,6 @@ def test_a_plan_file_is_held_to_the_rules_before_a_worker_is_called(stage: Stage
     assert len(stage.server.requests) == before
 
 
-def test_a_continued_run_keeps_its_files_from_whom_they_were_kept(stage: Stage, tmp_path: Path) -> None:
-    stage.configure(more='[policy]\nfiles_only = ["alpha"]')
-    (tmp_path / "pay.csv").write_text("SECRETS")
-    stage.plan = "alpha | - | Read it."
-    assert stage.inside("ask", "What?", "-f", tmp_path / "pay.csv").code == 0
-    stage.plan = "beta | - | Say more."
-    assert stage.inside("ask", "-c", "last", "And then?").code == 0
-    text = json.dumps(stage.asked("beta")[0].json)
-    assert "And then?" in text
-    assert "SECRETS" not in text
-    assert "alpha answers" not in text
-    assert "Not shown to you: the earlier turns, the attached files." in text
-
-
 def test_a_rule_kept_from_a_conversation_is_named(stage: Stage) -> None:
     stage.plan = "alpha | - | Answer it."
     assert stage.inside("ask", "--deny", "beta", "What?").code == 0

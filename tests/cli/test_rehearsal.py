@@ -67,27 +67,6 @@ def test_a_worker_that_cannot_do_its_step_says_so(stage: Stage) -> None:
     explained(done)
 
 
-def test_a_check_judges_the_answer(stage: Stage) -> None:
-    steps = [
-        {"worker": "geography", "subtask": "capital of ITALY", "access": []},
-        {"worker": "checker", "subtask": "check it", "access": [1]},
-    ]
-    plan = json.dumps({"format": 1, "question": "capital of Italy, and check it", "steps": steps})
-    done = stage.inside("run", "-", "--rehearsal", given=plan)
-    assert (done.code, done.out.strip()) == (0, "ROME")
-    assert "checker says of this answer: YES" in done.err
-
-
-def test_a_review_keeps_a_right_answer(stage: Stage) -> None:
-    done = stage.inside("ask", "--rehearsal", "--recursion", "1", "What is the capital of Italy? Check it.")
-    assert (done.code, done.out.strip()) == (0, "ROME")
-
-
-def test_mini_mode_chooses_one_worker(stage: Stage) -> None:
-    done = stage.inside("ask", "--rehearsal", "--mode", "mini", "What is the capital of Italy?")
-    assert (done.code, done.out.strip()) == (0, "ROME")
-
-
 def test_another_conductor_can_plan_for_the_demo_workers(stage: Stage) -> None:
     stage.models["alpha"] = says("E | - | capital of Japan\nA | 1 | spell it backwards")
     done = stage.inside("ask", "--rehearsal", "--conductor", f"{stage.url}", QUESTION)

@@ -104,7 +104,7 @@ def test_what_few_people_need_stands_apart(stage: Stage) -> None:
     shown = stage.inside("workers", "--help").out
     assert shown.index("Commands:") < shown.index("  test ") < shown.index("Advanced:") < shown.index("  calibrate ")
     assert "\nExamples:\n  # Add a model of Ollama\n  conductor workers add fast" in shown
-    assert 'conductor ask "What does it show?" -f chart.png' in stage.inside("ask", "--help").out
+    assert 'conductor ask "Which schema survives a rename?" -f *.sql' in stage.inside("ask", "--help").out
     assert "names" not in re.findall(r"^  (\w+) ", stage.inside("trace", "--help").out, re.MULTILINE)
 
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import shutil
 import signal
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli.stage import COMMAND, PLANNER, TWO, Stage, refuses, says, stalls
-from tests.cli.terminals import PATIENCE, Gate, terminal
+from tests.cli.terminals import Gate, terminal
 from tests.servers import Script, SeenStep, Wire
 from tests.traces.stored import unpack
 
@@ -100,12 +97,6 @@ def test_no_color_disables_colours(stage: Stage) -> None:
         assert any(f"\x1b[{code}m" in shown.raw for code in range(30, 48))
 
 
-def test_quiet_prints_only_the_answer(stage: Stage) -> None:
-    with terminal(stage, "--quiet", "ask", "hi") as shown:
-        assert shown.end() == 0
-        assert shown.screen == "alpha answers"
-
-
 @pytest.mark.parametrize("size", [(12, 5), (1, 1)], ids=["12x5", "1x1"])
 def test_run_succeeds_in_a_very_small_terminal(stage: Stage, size: tuple[int, int]) -> None:
     stage.plan = TWO
@@ -165,35 +156,6 @@ def test_ask_reads_a_typed_question(stage: Stage) -> None:
     with terminal(stage, "ask") as shown:
         assert shown.end() == 2
         assert "there is no question" in shown.screen
-
-
-@pytest.fixture
-def tmux(stage: Stage) -> Iterator[Callable[..., str]]:
-    """A private tmux server; the test is skipped if tmux is not installed."""
-    if shutil.which("tmux") is None:
-        pytest.skip("tmux is not installed")
-    socket = str(stage.home / "tmux")
-
-    def call(*arguments: str) -> str:
-        environ = {**stage.environ(), "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
-        del environ["COLUMNS"]  # tmux knows the width
-        command = ["tmux", "-S", socket, "-f", os.devnull, *arguments]
-        return subprocess.run(command, env=environ, check=True, capture_output=True, text=True, timeout=PATIENCE).stdout
-
-    yield call
-    call("kill-server")
-
-
-def test_tmux_shows_a_run_and_then_a_clean_prompt(stage: Stage, tmux: Callable[..., str]) -> None:
-    stage.plan = TWO
-    line = f"{shlex.join((*COMMAND, 'ask', 'What is it?'))}; echo code $?; tmux wait-for -S over; exec cat"
-    tmux("new-session", "-d", "-x", "40", "-y", "12", line)
-    tmux("wait-for", "over")
-    screen = tmux("capture-pane", "-p", "-S", "-")
-    assert screen.count("beta answers") == 1
-    assert screen.count("What is it?") == 1
-    assert screen.rstrip().endswith("code 0")
-    assert tmux("display-message", "-p", "#{cursor_flag} #{alternate_on}").split() == ["1", "0"]
 
 
 def test_a_stored_run_has_the_colours_of_the_live_tree(stage: Stage) -> None:

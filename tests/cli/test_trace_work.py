@@ -148,10 +148,3 @@ def test_a_removal_of_old_runs_asks_on_a_terminal(stage: Stage) -> None:
             shown.program.sendline(answer)
             assert shown.end() == 0
         assert len(list(stage.traces.iterdir())) == left
-
-
-def test_a_list_fits_the_terminal(stage: Stage) -> None:
-    asked(stage)
-    with terminal(stage, "trace", "list", size=(40, 12)) as shown:
-        assert shown.end() == 0
-        assert shown.screen.splitlines()[1].endswith("  How many?")

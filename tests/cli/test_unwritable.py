@@ -164,16 +164,6 @@ def test_python_gets_the_notice(blocked: Stage) -> None:
     assert run.trace.notices == (notice,)
 
 
-def test_plan_and_run(blocked: Stage, tmp_path: Path) -> None:
-    """A plan is made and run, each with the warning."""
-    planned = blocked.ok("plan", "hi", told=NOTHING_STORED)
-    file = tmp_path / "plan.json"
-    file.write_text(planned.out)
-    done = blocked.inside("run", str(file))
-    assert (done.code, done.out) == (0, "alpha answers\n")
-    assert NOTHING_STORED in done.err
-
-
 def test_an_evaluation_needs_a_place(blocked: Stage, tmp_path: Path) -> None:
     cases = tmp_path / "cases.jsonl"
     cases.write_text('{"id": "a", "question": "1 + 1?", "answer": "2"}\n')
@@ -190,8 +180,3 @@ def test_cards_need_a_place(stage: Stage, tmp_path: Path, monkeypatch: pytest.Mo
     cases.write_text('{"id": "a", "question": "1 + 1?", "answer": "2", "tags": ["sums"]}\n')
     stage.fails(3, "workers", "calibrate", str(cases), "--yes", told="the cards cannot be stored in")
     assert stage.server.requests == []
-
-
-def test_workers_can_be_tested(blocked: Stage) -> None:
-    """That stores nothing, so nothing is said."""
-    assert blocked.ok("workers", "test").err == ""

@@ -92,7 +92,7 @@ class _Approver:
     def close(self) -> None:
         self._keyboard.close()
 
-    def _ask(self, choices: str) -> str:
+    def _key(self, choices: str) -> str:
         """Return the key, in lower case, that a person presses once these choices are shown. Raises `NoAnswer`."""
         return self._keyboard.key(lambda: self._print_question(choices)).lower()
 
@@ -120,7 +120,7 @@ class ToolApprover(_Approver):
         try:
             while True:
                 # Enter is no answer: it may have been pressed for something else.
-                verdict = _VERDICTS.get(self._ask(CHOICES))
+                verdict = _VERDICTS.get(self._key(CHOICES))
                 if verdict is not None:
                     return verdict
         except NoAnswer:
@@ -173,31 +173,21 @@ class PlanApprover(_Approver):
             while True:
                 edit = ["e: edit it"] if run.may_edit_plan else []
                 replan = ["p: plan again"] if run.may_replan else []
-                key = self._ask(", ".join(["Enter: run it", *edit, *replan, "f: who reads what", "d: drop it"]))
+                key = self._key(", ".join(["Enter: run it", *edit, *replan, "f: who reads what", "d: drop it"]))
                 if key in "dnq":
                     return None
-                decision = self._act_on(key, run)
-                if decision is not None:
+                if key in "ry\r\n":  # many people type y at any question
+                    return Decision()
+                if key == "e" and run.may_edit_plan and (decision := self._edit(run)) is not None:
                     return decision
+                if key == "p" and run.may_replan:
+                    self._print_question("What should be different? One line; an empty one goes back.")
+                    if feedback := self._keyboard.line().strip():
+                        return Decision(feedback=feedback)
+                if key == "f":
+                    self._printer.print([BLANK, *planned_flow_lines(run, self._printer.screen), BLANK])
         except NoAnswer:
             return None
-
-    def _act_on(self, key: str, run: Run) -> Decision | None:
-        """Do what a key stands for. None: the person is asked again, also after a key that means nothing.
-
-        The key y works too, since many people type it at any question.
-        """
-        if key in "ry\r\n":
-            return Decision()
-        if key == "e" and run.may_edit_plan:
-            return self._edit(run)
-        if key == "p" and run.may_replan:
-            self._print_question("What should be different? One line; an empty one goes back.")
-            feedback = self._keyboard.line().strip()
-            return Decision(feedback=feedback) if feedback else None
-        if key == "f":
-            self._printer.print([BLANK, *planned_flow_lines(run, self._printer.screen), BLANK])
-        return None
 
     def _edit(self, run: Run) -> Decision | None:
         """Have the plan edited. None where nothing was changed, or where the new plan cannot be run."""
@@ -209,11 +199,17 @@ class PlanApprover(_Approver):
             if self._keyboard.woken:
                 raise NoAnswer
             self._draft = text
-            plan = _parse_edited_plan(text, given, run)
+            edited, before = parse_plan_file(text, FILE_NAME), parse_plan_file(given, FILE_NAME)
+            if (edited.question, edited.limits) != (before.question, before.limits):
+                hint = "to change them: conductor plan … > plan.json, edit, conductor run plan.json"
+                message = f"{FILE_NAME}: only the steps can be changed here, not the question or the limits"
+                raise UsageError(message, hint=hint)
+            if failure := run.problem_with(edited.plan):
+                raise UsageError(f"{FILE_NAME}: {failure.message}", hint=failure.hint)
         except ConductorError as error:
             print_error(error)
             return None
-        return Decision(edited=plan) if plan.steps != run.trace.plan.steps else None
+        return Decision(edited=edited.plan) if edited.plan.steps != run.trace.plan.steps else None
 
 
 def edit_text(text: str, terminal: int, stopped: Callable[[], bool], name: str = FILE_NAME) -> str:
@@ -239,15 +235,3 @@ def edit_text(text: str, terminal: int, stopped: Callable[[], bool], name: str =
     if editor.returncode:
         raise ConfigError(f"the editor {named!r:.60} exited with code {editor.returncode}; nothing is changed")
     return edited
-
-
-def _parse_edited_plan(text: str, given: str, run: Run) -> Plan:
-    """The plan in an edited text that was `given` to the editor. Raises `UsageError`."""
-    edited, before = parse_plan_file(text, FILE_NAME), parse_plan_file(given, FILE_NAME)
-    if (edited.question, edited.limits) != (before.question, before.limits):
-        hint = "to change them: conductor plan … > plan.json, edit, conductor run plan.json"
-        raise UsageError(f"{FILE_NAME}: only the steps can be changed here, not the question or the limits", hint=hint)
-    failure = run.problem_with(edited.plan)
-    if failure is not None:
-        raise UsageError(f"{FILE_NAME}: {failure.message}", hint=failure.hint)
-    return edited.plan

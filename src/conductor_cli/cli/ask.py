@@ -31,24 +31,20 @@ def ask_command(
     options: opt.RunOptions,
     question: opt.Words = None,
     template: Annotated[
-        str | None,
-        typer.Option("--template", "-t", metavar="NAME", help="Ask by a template: conductor template list."),
+        str | None, opt.option("--template -t", "Ask by a template: conductor template list.", "NAME")
     ] = None,
     param: Annotated[
-        list[str] | None,
-        typer.Option("--param", "-p", metavar="NAME=VALUE", help="What $NAME in the template is; may be repeated."),
+        list[str] | None, opt.option("--param -p", "What $NAME in the template is; may be repeated.", "NAME=VALUE")
     ] = None,
     file: opt.Files = None,
     system: opt.System = None,
     continued: opt.Continue = False,
     continue_from: opt.ContinueFrom = None,
     resume: Annotated[
-        str | None,
-        typer.Option("--resume", metavar="ID", help="Finish a run that was stopped; finished steps are not repeated."),
+        str | None, opt.option("--resume", "Finish a run that was stopped; finished steps are not repeated.", "ID")
     ] = None,
     schema: Annotated[
-        Path | None,
-        typer.Option("--schema", metavar="FILE", help="JSON Schema of the answer; exit code 7 if it breaks it."),
+        Path | None, opt.option("--schema", "JSON Schema of the answer; exit code 7 if it breaks it.", "FILE")
     ] = None,
     check: opt.Check = None,
 ) -> None:
@@ -87,10 +83,10 @@ def ask_command(
 def run_command(
     context: typer.Context,
     options: opt.RunOptions,
-    file: Annotated[str, typer.Argument(metavar="PLAN.json|-", help="A plan file; - reads it from stdin.")] = "-",
+    file: Annotated[str, opt.argument("PLAN.json|-", "A plan file; - reads it from stdin.")] = "-",
     question: Annotated[
         list[str] | None,
-        typer.Argument(metavar="QUESTION", help="Replaces the plan's question; - attaches stdin.", show_default=False),
+        opt.argument("QUESTION", "Replaces the plan's question; - attaches stdin.", show_default=False),
     ] = None,
     files: opt.Files = None,
     check: opt.Check = None,

@@ -8,7 +8,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from decimal import Decimal
@@ -50,17 +50,13 @@ NOT_IN_A_BATCH: Final = ("approve", "format", "max_cost")
 def batch_command(
     context: typer.Context,
     options: opt.RunOptions,
-    questions: Annotated[
-        Path, typer.Argument(metavar="QUESTIONS", help="A question a line, JSON Lines, or OpenAI's batch format.")
-    ],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FILE", help="Where the answers go, as JSON Lines; it is continued.")
-    ],
+    questions: Annotated[Path, opt.argument("QUESTIONS", "A question a line, JSON Lines, or OpenAI's batch format.")],
+    out: Annotated[Path, opt.option("--out -o", "Where the answers go, as JSON Lines; it is continued.", "FILE")],
     parallel: opt.ParallelRuns = 64,
     ray: opt.RayCluster = None,
     order: Annotated[
         Literal["done", "input"],
-        typer.Option("--order", help="Order of the answers at the end: as they came, or as in the input."),
+        opt.option("--order", "Order of the answers at the end: as they came, or as in the input."),
     ] = "done",
     max_cost: opt.MaxCostOfAll = None,
     yes: opt.YesToCost = False,
@@ -86,7 +82,12 @@ def batch_command(
     try:
         with open_batch(questions, out, session.settings.paths.state / "batches") as batch:
             gc.freeze()  # what is loaded stays: to look at it again costs a tenth of the time of a question
-            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+            with suppress(ImportError):  # it comes with `serve`, and is quicker
+                from uvloop import new_event_loop
+
+                factory = new_event_loop
+            with asyncio.Runner(loop_factory=factory) as runner:
                 code = runner.run(_run(session, batch, request))
             if order == "input" and not batch.retries:
                 sort_answers(questions, out)
@@ -132,15 +133,6 @@ async def _run(session: Session, batch: Batch, request: _Request) -> int:
     return _report(session, batch.progress, request)
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return what makes the loop of uvloop, which comes with `serve` and is quicker; None for that of Python."""
-    with suppress(ImportError):
-        from uvloop import new_event_loop
-
-        return new_event_loop
-    return None
-
-
 def _is_agreed(session: Session, conductor: Conductor, progress: BatchProgress, request: _Request) -> bool:
     """Whether the batch may cost what it will: by `--yes`, `--max-cost` or at the prompt, or because it costs nothing.
 
@@ -168,7 +160,7 @@ async def _ask_all(
         show_progress(session.settings, quiet=session.quiet, unit="questions") as display,
         on_signal(signal.SIGTERM, task.cancel),
     ):
-        show = _Rate(display, batch.progress)
+        show = _rate(display, batch.progress)
         ask = partial(_ask, session, conductor) if node is None else None
         elsewhere = None if node is None else _ask_nodes(session, batch, conductor, budget, parallel, node)
         try:
@@ -220,27 +212,23 @@ def _stopped_line(progress: BatchProgress) -> str:
     return f"stopped: {progress.done:,} of {progress.total:,} questions are done; the same command continues"
 
 
-class _Rate:
-    """Shows the progress of a batch: how many a second, how many failed, and what it costs."""
+def _rate(display: ProgressDisplay, begun: BatchProgress) -> Callable[[BatchProgress], None]:
+    """Return what shows the progress of a batch: how many a second, how many failed, and what it costs."""
+    started = shown = time.monotonic()
 
-    def __init__(self, display: ProgressDisplay, begun: BatchProgress) -> None:
-        self._display = display
-        self._begun = begun
-        self._started = self._shown = time.monotonic()
-
-    def __call__(self, progress: BatchProgress) -> None:
+    def show(progress: BatchProgress) -> None:
+        nonlocal shown
         now = time.monotonic()
-        if now - self._shown >= 0.1 or progress.done == progress.total:
-            self._shown = now
-            self._display.update("", progress.done, progress.total, ", ".join(self._details(progress, now)))
+        if now - shown < 0.1 and progress.done < progress.total:
+            return
+        shown = now
+        rate = (progress.done - begun.done) / max(now - started, 0.001)
+        details = [f"{rate:,.1f}/s" if rate < 100 else f"{rate:,.0f}/s"]
+        details += [f"{progress.failed:,} failed"] if progress.failed else []
+        details += [format_money(progress.cost)] if progress.cost else []
+        display.update("", progress.done, progress.total, ", ".join(details))
 
-    def _details(self, progress: BatchProgress, now: float) -> Iterator[str]:
-        rate = (progress.done - self._begun.done) / max(now - self._started, 0.001)
-        yield f"{rate:,.1f}/s" if rate < 100 else f"{rate:,.0f}/s"
-        if progress.failed:
-            yield f"{progress.failed:,} failed"
-        if progress.cost:
-            yield format_money(progress.cost)
+    return show
 
 
 def _report(session: Session, progress: BatchProgress, request: _Request) -> int:

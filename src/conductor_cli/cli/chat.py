@@ -20,8 +20,7 @@ def chat_command(
     file: opt.Files = None,
     system: opt.System = None,
     name: Annotated[
-        str | None,
-        typer.Option("--name", metavar="NAME", help="Go on with the conversation of this name, or begin it."),
+        str | None, opt.option("--name", "Go on with the conversation of this name, or begin it.", "NAME")
     ] = None,
     continued: opt.Continue = False,
     continue_from: opt.ContinueFrom = None,

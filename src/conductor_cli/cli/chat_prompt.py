@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -26,7 +26,7 @@ from conductor_cli.models.disk import make_private_directory
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+    from collections.abc import AsyncGenerator, Callable, Iterable
 
     from prompt_toolkit.completion import Completer
 
@@ -128,27 +128,24 @@ class ChatPrompt:
             elif not app.is_running:  # else what could not be drawn is drawn again soon
                 end(error)
 
+        loop = asyncio.get_running_loop()
+        before = loop.get_exception_handler()
         with ExitStack() as held:
             for number in ENDING:
                 held.enter_context(on_signal(number, partial(end, ChatEnded(128 + number))))
-            held.enter_context(_failures_to(explain))
-            held.enter_context(self._raise_ending(endings))
-            # prompt_toolkit would explain a failure and wait for Enter, again and again where nobody can press it.
-            return await self._session.prompt_async(set_exception_handler=False)
-
-    @contextmanager
-    def _raise_ending(self, endings: list[Exception]) -> Iterator[None]:
-        """Raise `ChatEnded` for the end of the input and a lost terminal, and the first of `endings` if it came."""
-        try:
-            yield
-        except (EOFError, OSError) as error:
-            if not self._is_lost() and not isinstance(error, EOFError):
-                raise
-            raise ChatEnded(HANG_UP if self._is_lost() else 0) from None
-        except asyncio.CancelledError:
-            if not endings:
-                raise
-            raise endings[0] from None
+            held.callback(loop.set_exception_handler, before)
+            loop.set_exception_handler(explain)  # for failures that nobody waits for
+            try:
+                # prompt_toolkit would explain one and wait for Enter, again and again where nobody can press it.
+                return await self._session.prompt_async(set_exception_handler=False)
+            except (EOFError, OSError) as error:
+                if not self._is_lost() and not isinstance(error, EOFError):
+                    raise
+                raise ChatEnded(HANG_UP if self._is_lost() else 0) from None
+            except asyncio.CancelledError:
+                if not endings:
+                    raise
+                raise endings[0] from None
 
     def _is_lost(self) -> bool:
         """Whether the terminal is gone; no signal says so in a chat that ignores SIGHUP, as under `nohup`."""
@@ -222,18 +219,6 @@ def is_lost(descriptor: int) -> bool:
     except termios.error as error:
         return error.args[0] in {errno.EIO, errno.ENXIO}
     return False
-
-
-@contextmanager
-def _failures_to(handler: Callable[[asyncio.AbstractEventLoop, dict[str, object]], None]) -> Iterator[None]:
-    """Have the running loop call `handler` for failures that nobody waits for, until the block ends."""
-    loop = asyncio.get_running_loop()
-    before = loop.get_exception_handler()
-    loop.set_exception_handler(handler)
-    try:
-        yield
-    finally:
-        loop.set_exception_handler(before)
 
 
 def open_history(directory: Path, tell: Callable[[str], None] = print_notice) -> History:

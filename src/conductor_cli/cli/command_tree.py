@@ -8,7 +8,7 @@ import typer
 
 from conductor_cli import __version__
 from conductor_cli.cli.chat_banner import is_interactive
-from conductor_cli.cli.options import GlobalOptions
+from conductor_cli.cli.options import GlobalOptions, option
 from conductor_cli.cli.output import print_notice
 from conductor_cli.cli.typer_classes import CommandGroup, CommandTable, help_width
 from conductor_cli.core.errors import UsageError
@@ -85,14 +85,10 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def conductor(
     context: typer.Context,
-    config: Annotated[
-        str | None, typer.Option("--config", metavar="FILE", help="Settings file to use instead of config.toml.")
-    ] = None,
-    debug: Annotated[bool, typer.Option("--debug", help="Log internals to stderr and show tracebacks.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors on stderr.")] = False,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
-    ] = False,
+    config: Annotated[str | None, option("--config", "Settings file to use instead of config.toml.", "FILE")] = None,
+    debug: Annotated[bool, option("--debug", "Log internals to stderr and show tracebacks.")] = False,
+    quiet: Annotated[bool, option("--quiet -q", "Print nothing but errors on stderr.")] = False,
+    version: Annotated[bool, option("--version", "Show the version.", callback=_print_version, is_eager=True)] = False,
 ) -> None:
     """Plan, run and show how a team of models answers a question."""
     del version

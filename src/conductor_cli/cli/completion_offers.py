@@ -100,7 +100,9 @@ def _names(asked: str, environ: Mapping[str, str]) -> list[str]:
     if kind in ("workers", "pools", "tools"):
         found = [name for path in (own_file, user_file) for name in _tables(path, kind)]
     elif kind == "models":
-        found = _stored_models(environ)
+        store = os.path.join(_directory("data", environ), "models")
+        with suppress(OSError):  # also those whose manifest is damaged
+            found = sorted(name for name in os.listdir(store) if os.path.exists(f"{store}/{name}/manifest.toml"))
         if which == "--planners":  # a worker may plan, too
             found += [*_tables(own_file, "workers"), *_tables(user_file, "workers")]
         elif which == "--known":
@@ -110,37 +112,21 @@ def _names(asked: str, environ: Mapping[str, str]) -> list[str]:
             known = [each for each in entries if isinstance(each, dict)] if isinstance(entries, list) else []
             found = [*(str(each.get("name", "")) for each in known), *found]
     elif kind == "runs":
-        from conductor_cli.state.run_list import run_names  # other names need no index
+        from conductor_cli.state.run_list import OFFERED_NAMES, run_names  # other names need no index
 
         files = [each for each in (user_file, own_file) if "state" in _read_toml(each)]
-        with suppress(OSError):
-            if files or environ.get("CONDUCTOR_LLM_STATE"):
-                found = _shared_runs(environ)
-            else:
+        if files or environ.get("CONDUCTOR_LLM_STATE"):
+            from conductor_cli.config.files import app_paths  # these take long to load, and so does a connection
+            from conductor_cli.core.errors import ConductorError
+            from conductor_cli.state.home import open_state
+
+            with suppress(ConductorError, OSError):
+                newest, _ = open_state(app_paths(environ)).traces.newest(count=OFFERED_NAMES)
+                found = ["last", *(row.run for row in newest)]
+        else:
+            with suppress(OSError):
                 found = run_names(os.path.join(_directory("state", environ), "traces"))
     return [name for name in found if _NAME.fullmatch(name)]
-
-
-def _shared_runs(environ: Mapping[str, str]) -> list[str]:
-    """The newest runs in a database."""
-    from conductor_cli.config.files import app_paths  # these take long to load, and so does a connection
-    from conductor_cli.core.errors import ConductorError
-    from conductor_cli.state.home import open_state
-    from conductor_cli.state.run_list import OFFERED_NAMES
-
-    with suppress(ConductorError):
-        newest, _ = open_state(app_paths(environ)).traces.newest(count=OFFERED_NAMES)
-        return ["last", *(row.run for row in newest)]
-    return []
-
-
-def _stored_models(environ: Mapping[str, str]) -> list[str]:
-    """The models in the model store, also those whose manifest is damaged."""
-    store = os.path.join(_directory("data", environ), "models")
-    try:
-        return sorted(name for name in os.listdir(store) if os.path.exists(os.path.join(store, name, "manifest.toml")))
-    except OSError:
-        return []
 
 
 def _tables(path: str, section: str) -> list[str]:

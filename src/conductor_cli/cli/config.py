@@ -21,13 +21,13 @@ app = typer.Typer(help="Settings: where they come from and what they are.", no_a
 FILE_SETTINGS: Final = ("conductor.model", "conductor.adapter")
 """Settings that may name a file."""
 
-Name = Annotated[str, typer.Argument(metavar="SECTION.KEY", help="For example limits.steps.")]
+Name = Annotated[str, opt.argument("SECTION.KEY", "For example limits.steps.")]
 
 
 @app.command("show")
 def show_settings_command(
     context: typer.Context,
-    name: Annotated[str | None, typer.Argument(metavar="SECTION.KEY", help="Only the value of this setting.")] = None,
+    name: Annotated[str | None, opt.argument("SECTION.KEY", "Only the value of this setting.")] = None,
     json: opt.Json = False,
 ) -> None:
     """Show every setting, its value, and where it comes from; then the files of settings."""
@@ -56,7 +56,7 @@ def show_settings_command(
 def set_setting_command(
     context: typer.Context,
     name: Name,
-    value: Annotated[str, typer.Argument(help="The new value; default removes the setting.")],
+    value: Annotated[str, opt.argument(None, "The new value; default removes the setting.")],
 ) -> None:
     """Change one setting in conductor's own file. config.toml and the environment take precedence over it."""
     item, paths = find_setting(name), app_paths(os.environ)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import PurePath
 from typing import Annotated, Any, Final, Literal
 
-import typer
+import typer  # noqa: TC002 - Typer reads the annotations
 
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_json, print_notice, print_table
@@ -20,12 +20,9 @@ from conductor_cli.state.home import open_state
 from conductor_cli.state.spending import CONDUCTOR, SpentRow, local_now
 
 _FIGURES: Final = (
-    Column("CALLS", drop=1),
-    Column("IN", drop=5),
-    Column("OUT", drop=4),
-    Column("COST", shrink=10),
+    Column("CALLS", drop=1), Column("IN", drop=5), Column("OUT", drop=4), Column("COST", shrink=10),
     Column("FAILED", drop=2),
-)
+)  # fmt: skip
 """FAILED is the part of the calls whose replies were not used, and what they cost."""
 
 COLUMNS: Final = {
@@ -39,11 +36,9 @@ NO_KEY: Final = "(no key)"
 
 def cost_command(
     context: typer.Context,
-    days: Annotated[
-        int, typer.Option("--days", metavar="N", min=1, max=3660, help="Number of days, including today.")
-    ] = 7,
+    days: Annotated[int, opt.option("--days", "Number of days, including today.", "N", min=1, max=3660)] = 7,
     by: Annotated[
-        Literal["worker", "key"], typer.Option("--by", help="Show it by provider and worker, or by the clients' keys.")
+        Literal["worker", "key"], opt.option("--by", "Show it by provider and worker, or by the clients' keys.")
     ] = "worker",
     json: opt.Json = False,
 ) -> None:
@@ -51,22 +46,22 @@ def cost_command(
     settings, today = opt.stored_settings(context), local_now().date()
     rows = open_state(settings.paths).read_spent(today - timedelta(days=days - 1), by)
     if json:
+        who = ("provider", "worker", "model")
         data = [
             {"day": str(row.day)}
-            | _who_data(row, by)
+            | ({"key": row.key or None} if by == "key" else {name: getattr(row, name) for name in who})
             | _usage_data(row.usage)
             | {"open": row.open, "failed": {name: _usage_data(row.failed)[name] for name in ("calls", "cost")}}
             for row in rows
         ]
         limits = dump(settings.day_limits)
-        print_json({"today": str(today), "limits": limits, "total": _usage_data(_total_usage(rows)), "rows": data})
+        print_json({"today": str(today), "limits": limits, "total": _usage_data(_sum(rows)), "rows": data})
         return
     if rows:
         print_table(COLUMNS[by], list(_table_rows(rows, len(COLUMNS[by]) - len(_FIGURES))))
     else:
         print_notice(f"no calls in the last {days} days" if days > 1 else "no calls today")
-    of_today = [row for row in rows if row.day == today]
-    for line in _notes(settings, rows, of_today, by):
+    for line in _notes(settings, rows, [row for row in rows if row.day == today], by):
         print_notice(line)
 
 
@@ -76,15 +71,8 @@ def _usage_data(usage: Usage) -> dict[str, Any]:
     return {name: value for name, value in dump(usage).items() if name in names}
 
 
-def _total_usage(rows: Iterable[SpentRow]) -> Usage:
+def _sum(rows: Iterable[SpentRow]) -> Usage:
     return sum((row.usage for row in rows), NO_USAGE)
-
-
-def _who_data(row: SpentRow, by: str) -> dict[str, Any]:
-    """Of whom a row is; `key` is null for who asks without one."""
-    if by == "key":
-        return {"key": row.key or None}
-    return {"provider": row.provider, "worker": row.worker, "model": row.model}
 
 
 def _table_rows(rows: Sequence[SpentRow], heads: int) -> Iterator[list[str]]:
@@ -106,7 +94,7 @@ def _table_rows(rows: Sequence[SpentRow], heads: int) -> Iterator[list[str]]:
 
 def _figures(rows: Sequence[SpentRow]) -> list[str]:
     """Calls, tokens, cost, and the failed calls with what they cost; one that fails before its first word is free."""
-    usage, failed = _total_usage(rows), sum((row.failed for row in rows), NO_USAGE)
+    usage, failed = _sum(rows), sum((row.failed for row in rows), NO_USAGE)
     told = f"{failed.calls:,}" if failed.calls else UNKNOWN
     told += f", {format_money(failed.cost)}" if failed.cost else ""
     figures = [f"{usage.calls:,}", f"{usage.tokens_in:,}", f"{usage.tokens_out:,}", format_cost(usage) or UNKNOWN]
@@ -115,7 +103,7 @@ def _figures(rows: Sequence[SpentRow]) -> list[str]:
 
 def _notes(settings: Settings, rows: Sequence[SpentRow], today: Sequence[SpentRow], by: str) -> Iterator[str]:
     """How much of each limit is used up today, and what counts of calls that have no end."""
-    usage, limits = _total_usage(today), settings.day_limits
+    usage, limits = _sum(today), settings.day_limits
     if limits.cost is not None:
         yield f"today: {format_money(usage.cost or 0)} of {format_money(limits.cost)} (limits.cost_day)"
     if limits.tokens is not None:

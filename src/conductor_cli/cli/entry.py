@@ -130,10 +130,6 @@ Dropped ones answer for one release.
 """
 
 
-MAX_COMMAND: Final = 20
-"""Characters of a word that is repeated as an unknown command."""
-
-
 def explain_typer_error(error: TyperException) -> UsageError:
     """Return the error as one of ours. It holds nothing of a value that may be a key."""
     context: Any = getattr(error, "ctx", None)
@@ -146,7 +142,7 @@ def explain_typer_error(error: TyperException) -> UsageError:
         message, hint = f"there is no option {option}", _suggest_option(option, context)
     elif found := re.match(r"No such command '(.*?)'", said, re.DOTALL):
         # A key that was typed in the wrong place must not be repeated.
-        shown = repr(found[1]) if len(found[1]) <= MAX_COMMAND and "=" not in found[1] else "of that name"
+        shown = repr(found[1]) if len(found[1]) <= 20 and "=" not in found[1] else "of that name"
         message, hint = f"there is no command {shown}", _suggest_command(found[1], context)
     elif parameter is not None and kind == "BadParameter":
         shown, wrong = max(parameter.opts, key=len), error.message.removeprefix("Value error, ").rstrip(".")

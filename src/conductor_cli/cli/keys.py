@@ -26,7 +26,7 @@ from conductor_cli.models.presets import is_loopback
 
 app = typer.Typer(help="Store and check the API keys of providers.", no_args_is_help=True)
 
-Provider = Annotated[str, typer.Argument(metavar="PROVIDER", help="openai, anthropic, gemini …")]
+Provider = Annotated[str, opt.argument("PROVIDER", "openai, anthropic, gemini …")]
 
 # A key given as an argument must not be repeated by Typer's own error for unexpected arguments.
 EXTRA_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -37,8 +37,7 @@ def set_key_command(
     context: typer.Context,
     provider: Provider,
     base_url: Annotated[
-        str | None,
-        typer.Option("--base-url", metavar="URL", help="Use the key for this address instead of the provider's own."),
+        str | None, opt.option("--base-url", "Use the key for this address instead of the provider's own.", "URL")
     ] = None,
     insecure_storage: opt.InsecureStorage = False,
 ) -> None:
@@ -49,7 +48,16 @@ def set_key_command(
         raise UsageError("keys set takes a provider and no key: the key is asked for, or read from stdin", hint=hint)
     name = known_provider(provider)
     store = KeyStore(app_paths(os.environ).data, os.environ)
-    url = _database_address(context) if name == POSTGRESQL else address(name, base_url)
+    if name == POSTGRESQL:
+        from conductor_cli.state.home import FileState, open_state  # the other commands stay quick
+
+        state = open_state(opt.stored_settings(context).paths)
+        if isinstance(state, FileState):
+            hint = 'the setting state names it first: state = "postgresql://USER@HOST/DATABASE"'
+            raise UsageError("there is no database that a password is for", hint=hint)
+        url = state.place
+    else:
+        url = address(name, base_url)
     # Said before the key is asked for, so that the user can still stop.
     if urlsplit(url).scheme == "http" and not is_loopback(url):
         print_notice(f"{url} is not encrypted (http): others on the network can read the key")
@@ -82,17 +90,6 @@ def read_secret(what: str, command: str) -> str:
                 text = ""
     KNOWN_SECRETS.add(*text.split())  # even when it is refused, no message may repeat it
     return text
-
-
-def _database_address(context: typer.Context) -> str:
-    """The database that the setting `state` names. Raises `UsageError` where it names none."""
-    from conductor_cli.state.home import FileState, open_state  # the other commands stay quick
-
-    state = open_state(opt.stored_settings(context).paths)
-    if isinstance(state, FileState):
-        hint = 'the setting state names it first: state = "postgresql://USER@HOST/DATABASE"'
-        raise UsageError("there is no database that a password is for", hint=hint)
-    return state.place
 
 
 def _print_set_variables(provider: str) -> None:
@@ -139,7 +136,7 @@ def remove_key_command(provider: Provider) -> None:
 def check_keys_command(
     context: typer.Context,
     providers: Annotated[
-        list[str] | None, typer.Argument(metavar="PROVIDER", help="Providers to ask; default: all that have a key.")
+        list[str] | None, opt.argument("PROVIDER", "Providers to ask; default: all that have a key.")
     ] = None,
     json: opt.Json = False,
 ) -> None:

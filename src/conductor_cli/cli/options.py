@@ -37,6 +37,16 @@ class GlobalOptions:
             raise UsageError("--debug and --quiet exclude each other")
 
 
+def option(names: str, about: str, metavar: str | None = None, **more: Any) -> Any:  # noqa: ANN401 - as Typer has it
+    """Declare an option of a command by its names, as in `--file -f`, and what its help says."""
+    return typer.Option(*names.split(), help=about, metavar=metavar, **more)
+
+
+def argument(metavar: str | None, about: str, **more: Any) -> Any:  # noqa: ANN401
+    """Declare an argument of a command; without `metavar` it is called as in Python."""
+    return typer.Argument(metavar=metavar, help=about, **more)
+
+
 HEADINGS: Final[dict[str, list[str]]] = {
     heading: [f"--{name}" for name in names.split()]
     for heading, names in {
@@ -57,75 +67,49 @@ Mode = Literal["mini", "auto", "ultra"]
 Format = Literal["answer", "json", "jsonl"]
 Progress = Literal["auto", "tree", "plain", "none"]
 
-Words = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="QUESTION", help="The question; - reads it from stdin.", show_default=False),
-]
+Words = Annotated[list[str] | None, argument("QUESTION", "The question; - reads it from stdin.", show_default=False)]
 Files = Annotated[
     list[str] | None,
-    typer.Option(
-        "--file",
-        "-f",
-        metavar="PATH...",
-        help="Attach texts, images, PDFs, .docx, pages, directories; - is stdin.",
-    ),
+    option("--file -f", "Attach texts, images, PDFs, .docx, pages, directories; - is stdin.", "PATH..."),
 ]
-System = Annotated[str | None, typer.Option("--system", metavar="TEXT", help="System text for every worker.")]
+System = Annotated[str | None, option("--system", "System text for every worker.", "TEXT")]
 Check = Annotated[
     str | None,
-    typer.Option(
-        "--check", metavar="COMMAND", help="Rate the answer by this program: it reads it, and exit code 0 means good."
-    ),
+    option("--check", "Rate the answer by this program: it reads it, and exit code 0 means good.", "COMMAND"),
 ]
-Continue = Annotated[bool, typer.Option("--continue", "-c", help="Continue the last run as a conversation.")]
+Continue = Annotated[bool, option("--continue -c", "Continue the last run as a conversation.")]
 ContinueFrom = Annotated[
-    str | None, typer.Option("--continue-from", metavar="ID", help="Continue the run with this id as a conversation.")
+    str | None, option("--continue-from", "Continue the run with this id as a conversation.", "ID")
 ]
-MaxCostOfAll = Annotated[
-    str | None, typer.Option("--max-cost", metavar="USD", help="Stop when all runs together have cost this much.")
-]
-WorkersOption = Annotated[str | None, typer.Option("--workers", metavar="A,B", help="Use only these workers.")]
-PoolOption = Annotated[
-    str | None, typer.Option("--pool", metavar="NAME", help="Use only the workers of this pool; '' for all workers.")
-]
+MaxCostOfAll = Annotated[str | None, option("--max-cost", "Stop when all runs together have cost this much.", "USD")]
+WorkersOption = Annotated[str | None, option("--workers", "Use only these workers.", "A,B")]
+PoolOption = Annotated[str | None, option("--pool", "Use only the workers of this pool; '' for all workers.", "NAME")]
 ConductorOption = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--conductor",
-        metavar="NAME|PATH|URL",
-        help="The model that plans: a name, a GGUF file, provider/model, a URL (its first chat model) or URL#MODEL.",
+        "The model that plans: a name, a GGUF file, provider/model, a URL (its first chat model) or URL#MODEL.",
+        "NAME|PATH|URL",
     ),
 ]
-Flow = Annotated[
-    bool, typer.Option("--flow", help="Show which worker reads the question, the files and which answers.")
-]
-Allow = Annotated[
-    str | None, typer.Option("--allow", metavar="A,B", help="Ask only these workers: names, tag:NAME or provider:NAME.")
-]
-Deny = Annotated[
-    str | None, typer.Option("--deny", metavar="A,B", help="Never ask these workers; same syntax as --allow.")
-]
-LocalOnly = Annotated[bool, typer.Option("--local-only", help="Use only models on this machine, for planning too.")]
+Flow = Annotated[bool, option("--flow", "Show which worker reads the question, the files and which answers.")]
+Allow = Annotated[str | None, option("--allow", "Ask only these workers: names, tag:NAME or provider:NAME.", "A,B")]
+Deny = Annotated[str | None, option("--deny", "Never ask these workers; same syntax as --allow.", "A,B")]
+LocalOnly = Annotated[bool, option("--local-only", "Use only models on this machine, for planning too.")]
 FormatOption = Annotated[
-    Format, typer.Option("--format", help="Output on stdout: the answer, one JSON object, or events as JSON lines.")
+    Format, option("--format", "Output on stdout: the answer, one JSON object, or events as JSON lines.")
 ]
-ProgressOption = Annotated[Progress | None, typer.Option("--progress", help="Progress display on stderr.")]
-YesToCost = Annotated[bool, typer.Option("--yes", "-y", help="Start without asking, even if it may cost money.")]
-ParallelRuns = Annotated[int, typer.Option("--parallel", metavar="N", min=1, max=256, help="Number of parallel runs.")]
+ProgressOption = Annotated[Progress | None, option("--progress", "Progress display on stderr.")]
+YesToCost = Annotated[bool, option("--yes -y", "Start without asking, even if it may cost money.")]
+ParallelRuns = Annotated[int, option("--parallel", "Number of parallel runs.", "N", min=1, max=256)]
 RayCluster = Annotated[
-    str | None,
-    typer.Option(
-        "--ray", metavar="auto|ADDRESS", help="Run on the nodes of a Ray cluster; --parallel is that of each node."
-    ),
+    str | None, option("--ray", "Run on the nodes of a Ray cluster; --parallel is that of each node.", "auto|ADDRESS")
 ]
 SetOptions = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Another setting; KEY= removes it; may be repeated."),
+    list[str] | None, option("--set", "Another setting; KEY= removes it; may be repeated.", "KEY=VALUE")
 ]
-InsecureStorage = Annotated[
-    bool, typer.Option("--insecure-storage", help="Store the secret in a file that is not encrypted.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+InsecureStorage = Annotated[bool, option("--insecure-storage", "Store the secret in a file that is not encrypted.")]
+Json = Annotated[bool, option("--json", "Print JSON.")]
 
 
 FLAGS: Final = {
@@ -149,63 +133,48 @@ class RunOptions:
     """The options of the commands that run a question; one that a command omits has its default."""
 
     mode: Annotated[
-        Mode | None,
-        typer.Option("--mode", help="mini: one worker; auto: up to five steps; ultra: reason first, review after."),
+        Mode | None, option("--mode", "mini: one worker; auto: up to five steps; ultra: reason first, review after.")
     ] = None
     workers: WorkersOption = None
     pool: PoolOption = None
     conductor: ConductorOption = None
     tools: Annotated[
         str | None,
-        typer.Option(
-            "--tools", metavar="A,B", help="Let every worker use these tools, in place of its own; none for no tools."
-        ),
+        option("--tools", "Let every worker use these tools, in place of its own; none for no tools.", "A,B"),
     ] = None
     allow_tools: Annotated[
-        str | None,
-        typer.Option(
-            "--allow-tools", metavar="A,B.C", help="Call these tools without asking: all of a server, or one of it."
-        ),
+        str | None, option("--allow-tools", "Call these tools without asking: all of a server, or one of it.", "A,B.C")
     ] = None
     allow: Allow = None
     deny: Deny = None
     local_only: LocalOnly = False
     max_steps: Annotated[
-        int | None,
-        typer.Option("--max-steps", metavar="N", help="Maximum steps in the plan, 1 to 5 (with one worker: 1)."),
+        int | None, option("--max-steps", "Maximum steps in the plan, 1 to 5 (with one worker: 1).", "N")
     ] = None
     recursion: Annotated[
-        int | None,
-        typer.Option("--recursion", metavar="N", help="Let the planner review the answer, N times at most."),
+        int | None, option("--recursion", "Let the planner review the answer, N times at most.", "N")
     ] = None
-    max_cost: Annotated[
-        str | None, typer.Option("--max-cost", metavar="USD", help="Maximum cost of the run in US dollars.")
-    ] = None
-    max_tokens: Annotated[
-        int | None, typer.Option("--max-tokens", metavar="N", help="Maximum tokens for the run, input and output.")
-    ] = None
-    max_calls: Annotated[
-        int | None, typer.Option("--max-calls", metavar="N", help="Maximum worker calls for the run.")
-    ] = None
-    max_time: Annotated[
-        float | None, typer.Option("--max-time", metavar="S", help="Maximum duration of the run in seconds.")
-    ] = None
-    seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Seed for sampling.")] = None
+    max_cost: Annotated[str | None, option("--max-cost", "Maximum cost of the run in US dollars.", "USD")] = None
+    max_tokens: Annotated[int | None, option("--max-tokens", "Maximum tokens for the run, input and output.", "N")] = (
+        None
+    )
+    max_calls: Annotated[int | None, option("--max-calls", "Maximum worker calls for the run.", "N")] = None
+    max_time: Annotated[float | None, option("--max-time", "Maximum duration of the run in seconds.", "S")] = None
+    seed: Annotated[int | None, option("--seed", "Seed for sampling.", "N")] = None
     approve: Annotated[
         bool | None,
-        typer.Option(
+        option(
             "--approve/--no-approve",
-            help="Show the plan and its estimated cost, and ask before any worker is called; or never ask.",
+            "Show the plan and its estimated cost, and ask before any worker is called; or never ask.",
             show_default=False,
         ),
     ] = None
     format: FormatOption = "answer"
     progress: ProgressOption = None
     rehearsal: Annotated[
-        bool,
-        typer.Option("--rehearsal", help="Use the tiny demo models that ship with conductor: no key, no download."),
+        bool, option("--rehearsal", "Use the tiny demo models that ship with conductor: no key, no download.")
     ] = False
-    no_trace: Annotated[bool, typer.Option("--no-trace", help="Do not store a trace of this run.")] = False
+    no_trace: Annotated[bool, option("--no-trace", "Do not store a trace of this run.")] = False
 
     @property
     def worker_names(self) -> tuple[str, ...]:

@@ -30,15 +30,6 @@ if TYPE_CHECKING:
 NARROWEST: Final = 20
 """Lines are wrapped for at least so many columns; a narrower terminal breaks them itself."""
 
-CLIPBOARDS: Final = (
-    ("", ("pbcopy",)),
-    ("WAYLAND_DISPLAY", ("wl-copy",)),
-    ("DISPLAY", ("xclip", "-selection", "clipboard")),
-    ("DISPLAY", ("xsel", "-ib")),
-    ("", ("clip.exe",)),
-)
-"""Programs that copy what they read, each with the variable that must be set for it."""
-
 _INDENT: Final = re.compile(r" *(?:\d+\. |[a-z]{1,10} {2,})?")
 """The indent of a line with its number or label. The rest of a wrapped line is aligned after it."""
 
@@ -136,46 +127,18 @@ def print_notice(text: str) -> None:
 
 def wrap_lines(text: str, width: int) -> str:
     """The text in lines of at most so many characters; long words, such as paths, stay whole. Pure."""
-    return "\n".join(_wrap(line, width) if 0 < width < len(line) else line for line in text.split("\n"))
-
-
-def _wrap(line: str, width: int) -> str:
-    found = _INDENT.match(line)
-    indent = found[0] if found else ""
-    return textwrap.fill(
-        line[len(indent) :].strip(),
-        width,
-        initial_indent=indent,
-        subsequent_indent=" " * len(indent),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
-def copy_to_clipboard(text: str) -> str:
-    """Copy a text by the desktop's own program, or else by the terminal, and return what was done, for a notice.
-
-    What a terminal would obey when it is pasted there is left out.
-    """
-    import base64  # every start imports this module
-    import shutil
-    import subprocess
-
-    data = sanitize(KNOWN_SECRETS.redact(text)).encode()
-    # Over SSH the desktop's program would copy on the other machine; the terminal copies on this one.
-    programs = CLIPBOARDS if "SSH_CONNECTION" not in os.environ else ()
-    for needs, command in programs:
-        if (not needs or os.environ.get(needs)) and (path := shutil.which(command[0])):
-            with suppress(OSError, subprocess.SubprocessError):
-                # Its output goes nowhere: it stays to serve the text, and a pipe would be waited for.
-                subprocess.run(  # noqa: S603 - a program of the desktop, by its path
-                    [path, *command[1:]], input=data, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                    timeout=5, check=True,
-                )  # fmt: skip
-                return "copied"
-    sys.stderr.write(f"\x1b]52;c;{base64.b64encode(data).decode()}\x07")
-    sys.stderr.flush()
-    return "copied, if this terminal lets programs do so (OSC 52)"
+    lines = []
+    for whole in text.split("\n"):
+        line = whole
+        if 0 < width < len(whole):
+            found = _INDENT.match(whole)
+            indent = found[0] if found else ""
+            line = textwrap.fill(
+                whole[len(indent) :].strip(), width, initial_indent=indent, subsequent_indent=" " * len(indent),
+                break_long_words=False, break_on_hyphens=False,
+            )  # fmt: skip
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def print_table(columns: Sequence[str | Column], rows: Sequence[Sequence[str]]) -> None:

@@ -20,7 +20,6 @@ from conductor_cli.core.terminal_text import crop_text, one_line
 from conductor_cli.views.base import cannot_redraw
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.progress import Progress, ProgressColumn, TaskID
 
     from conductor_cli.config import Settings
@@ -94,35 +93,24 @@ def show_progress(settings: Settings, *, quiet: bool, unit: str = "bytes") -> It
     automatic = asked == "auto" and not terminal and not quiet
     kind = "plain" if automatic else choose_progress("answer", asked, context)
     if kind == "tree" and terminal:
-        from rich.progress import Progress
+        from rich import progress
 
         from conductor_cli.views.base import Stderr
 
         console = context.open_console(Stderr(sys.stderr))
-        with Progress(*_columns(unit, console), console=console, transient=True) as bar:
+        columns: list[ProgressColumn] = [progress.TextColumn("{task.description}", markup=False)]
+        columns += [progress.BarColumn()] if console.width >= (100 if unit == "bytes" else 60) else []
+        if unit == "bytes":
+            columns.append(progress.DownloadColumn())
+            columns += [progress.TransferSpeedColumn()] if console.width >= 60 else []
+        else:
+            columns += [progress.MofNCompleteColumn(), progress.TextColumn(unit)]
+            columns.append(progress.TextColumn("{task.fields[detail]}", markup=False))
+        columns.append(progress.TimeRemainingColumn(compact=True))
+        with progress.Progress(*columns, console=console, transient=True) as bar:
             yield ProgressBar(bar)
     else:
         yield ProgressDisplay() if kind == "none" else ProgressLines(unit)
-
-
-def _columns(unit: str, console: Console) -> list[ProgressColumn]:
-    """What the bar consists of, as far as the terminal is wide enough."""
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
-
-    columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False)]
-    columns += [BarColumn()] if console.width >= (100 if unit == "bytes" else 60) else []
-    if unit == "bytes":
-        columns += [DownloadColumn(), *([TransferSpeedColumn()] if console.width >= 60 else [])]
-    else:
-        columns += [MofNCompleteColumn(), TextColumn(unit), TextColumn("{task.fields[detail]}", markup=False)]
-    return [*columns, TimeRemainingColumn(compact=True)]
 
 
 def crop_label(label: str, width: int) -> str:

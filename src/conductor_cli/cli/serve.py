@@ -35,7 +35,7 @@ from conductor_cli.server.process import HttpServer, access_rules, check_package
 
 keys_app = typer.Typer(help="Add and remove the keys with which clients use the server.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Who or what uses it: laptop, ci …")]
+Name = Annotated[str, opt.argument("NAME", "Who or what uses it: laptop, ci …")]
 
 
 def _open_keys() -> ClientKeys:
@@ -47,12 +47,10 @@ def add_client_key_command(
     context: typer.Context,
     name: Name,
     max_cost_day: Annotated[
-        str | None, typer.Option("--max-cost-day", metavar="USD", help="Maximum cost of all its requests on one day.")
+        str | None, opt.option("--max-cost-day", "Maximum cost of all its requests on one day.", "USD")
     ] = None,
-    max_cost: Annotated[
-        str | None, typer.Option("--max-cost", metavar="USD", help="Maximum cost of one request.")
-    ] = None,
-    pool: Annotated[str, typer.Option("--pool", metavar="NAME", help="The only pool that it may use.")] = "",
+    max_cost: Annotated[str | None, opt.option("--max-cost", "Maximum cost of one request.", "USD")] = None,
+    pool: Annotated[str, opt.option("--pool", "The only pool that it may use.", "NAME")] = "",
 ) -> None:
     """Make a key and print it. Only its hash is kept, so it cannot be shown again."""
     if pool:
@@ -147,19 +145,19 @@ app.add_typer(keys_app, name="keys")
 def serve_command(
     context: typer.Context,
     options: opt.RunOptions,
-    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="The address to listen at.")] = "127.0.0.1",
+    host: Annotated[str, opt.option("--host", "The address to listen at.", "ADDRESS")] = "127.0.0.1",
     port: Annotated[
         int | None,
-        typer.Option(
+        opt.option(
             "--port",
-            metavar="N",
+            "The port to listen at; 0 for a free one. Without it 8080, or a free one if that is taken.",
+            "N",
             min=0,
             max=65535,
             show_default=False,
-            help="The port to listen at; 0 for a free one. Without it 8080, or a free one if that is taken.",
         ),
     ] = None,
-    open_: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,
+    open_: Annotated[bool, opt.option("--open", "Show the page in the browser.")] = False,
 ) -> None:
     """Serve the workers as one model to other programs: the APIs of OpenAI and Anthropic over HTTP.
 
@@ -193,9 +191,9 @@ def serve_command(
 def launch_command(
     context: typer.Context,
     options: opt.RunOptions,
-    client: Annotated[str, typer.Argument(metavar="CLIENT", help=f"One of: {', '.join(CLIENTS)}.")],
+    client: Annotated[str, opt.argument("CLIENT", f"One of: {', '.join(CLIENTS)}.")],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- ARGS]", help="Arguments for the client.", show_default=False)
+        list[str] | None, opt.argument("[-- ARGS]", "Arguments for the client.", show_default=False)
     ] = None,
 ) -> None:
     """Start a coding client over a server of its own.

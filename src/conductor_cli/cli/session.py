@@ -33,7 +33,7 @@ from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.media import SUFFIXES
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.pool import DayLimits
-from conductor_cli.core.question import File, Question
+from conductor_cli.core.question import Question
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.disk import open_finite
@@ -211,14 +211,9 @@ class Session:
         return result
 
 
-STDIN: Final = "-"
-"""The file and the word that mean stdin."""
-
-STDIN_NAME: Final = "stdin"
-"""What stdin is called among the attached files."""
-
-MAX_NAMED: Final = 4
-"""Files that a notice names; it counts the others."""
+STDIN: Final = "-"  # the file and the word that mean stdin
+STDIN_NAME: Final = "stdin"  # what it is called among the attached files
+MAX_NAMED: Final = 4  # files that a notice names; it counts the others
 
 
 def build_question(
@@ -231,7 +226,17 @@ def build_question(
     words of the question are names of files.
     """
     text, attacher = join_words(words), session.attacher
-    piped = _read_stdin(attacher, forced=STDIN in words or STDIN in files)
+    piped = None
+    # A terminal is read only when `-` asks for it.
+    if sys.stdin is not None and (not sys.stdin.isatty() or STDIN in words or STDIN in files):
+        # A script may have left stdin open with nothing to say: after some seconds a notice tells what is waited for.
+        try:
+            ready = select.select([sys.stdin.buffer], [], [], SILENCE)[0]
+        except (OSError, ValueError):  # Windows can do this with sockets only
+            ready = [sys.stdin.buffer]
+        if not ready:
+            print_notice("waiting for the end of standard input; to give none: conductor ask … < /dev/null")
+        piped = attacher.attach_stream(sys.stdin.buffer, STDIN_NAME)
     attached = [file for path in files if path != STDIN for file in attacher.attach_all(path)]
     if not text and piped is not None and piped.attachment is None:
         text, piped = piped.text.strip(), None
@@ -295,20 +300,6 @@ def decode_argument(text: str, what: str) -> str:
         return os.fsencode(text).decode("utf-8")
     except UnicodeError:
         raise UsageError(f"{what} is not UTF-8 text", hint=TO_UTF8) from None
-
-
-def _read_stdin(attacher: Attacher, *, forced: bool) -> File | None:
-    """What is piped in. A terminal is read only when `-` asks for it."""
-    if sys.stdin is None or (sys.stdin.isatty() and not forced):
-        return None
-    # A script may have left stdin open with nothing to say: after some seconds a notice tells what is waited for.
-    try:
-        ready = select.select([sys.stdin.buffer], [], [], SILENCE)[0]
-    except (OSError, ValueError):  # Windows can do this with sockets only
-        ready = [sys.stdin.buffer]
-    if not ready:
-        print_notice("waiting for the end of standard input; to give none: conductor ask … < /dev/null")
-    return attacher.attach_stream(sys.stdin.buffer, STDIN_NAME)
 
 
 def read_text_file(path: Path, hint: str = "check its name") -> str:

@@ -17,22 +17,14 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion, Path
 from prompt_toolkit.document import Document
 
 from conductor_cli.app.planner_resolution import has_no_model, open_model_store
-from conductor_cli.app.tools import TOOLS_SETTING, ToolsRow, list_tool_servers
+from conductor_cli.app.tools import TOOLS_SETTING, list_tool_servers
 from conductor_cli.app.traces import describe_offer
 from conductor_cli.cli.chat_banner import is_plain_terminal
 from conductor_cli.cli.chat_prompt import ChatEnded, ChatPrompt
 from conductor_cli.cli.chat_session import ChatSession
 from conductor_cli.cli.keypress import keep_typed_text
 from conductor_cli.cli.options import check_flags
-from conductor_cli.cli.output import (
-    copy_to_clipboard,
-    print_error,
-    print_line,
-    print_notice,
-    print_page,
-    print_table,
-    terminal_width,
-)
+from conductor_cli.cli.output import print_error, print_line, print_notice, print_page, print_table, terminal_width
 from conductor_cli.cli.session import pasted_file
 from conductor_cli.cli.terminal_input import on_signal
 from conductor_cli.config import find_setting, format_value
@@ -97,7 +89,6 @@ class SlashCommand:
     takes_file: bool = False
 
 
-PLANNER_SETTING: Final = "conductor.model"
 MAX_LISTED: Final = 20
 """Conversations that `/name` lists."""
 
@@ -105,6 +96,7 @@ ALL: Final = "all"
 """What `/workers` takes for every worker."""
 
 DROPPED: Final = {
+    "copy": "it was dropped: mark it in the terminal; outside: conductor trace show RUN --json | jq -r .answer",
     "edit": "it was dropped: Up and Ctrl-R bring earlier messages back, Ctrl-X Ctrl-E opens your editor",
     "save": "it was dropped; outside: conductor trace show RUN > FILE",
 }
@@ -198,8 +190,7 @@ def _rating(verdict: Verdict) -> Callable[[ChatSession, str], Awaitable[None]]:
     return rate
 
 
-async def _cost(chat: ChatSession, rest: str) -> None:
-    del rest
+async def _cost(chat: ChatSession, _: str) -> None:
     rows = [(str(number), run.usage, shorten_question(run)) for number, run in enumerate(chat.runs, start=1)]
     rows.append(("all", chat.spent(), ""))
     cells = [[run, f"{usage.calls:,}", f"{usage.tokens:,}", format_cost(usage), text] for run, usage, text in rows]
@@ -232,24 +223,21 @@ async def _tools(chat: ChatSession, rest: str) -> None:
     if rest:
         names = ",".join(rest.replace(",", " ").split())
         await chat.change(check_flags({TOOLS_SETTING: names}, "/tools"))
-    conductor = await chat.open()
-    users = {row.name: [each.name for each in conductor.pool if row.name in each.tools] for row in _servers(chat)}
-    rows = [[row.name, ", ".join(users[row.name]) or "nobody", row.where] for row in _servers(chat)]
+    pool, rows = (await chat.open()).pool, []
+    for row in list_tool_servers(chat.session.settings):
+        users = [each.name for each in pool if row.name in each.tools]
+        rows.append([row.name, ", ".join(users) or "nobody", row.where])
     if rows:
         print_table((Column("TOOLS", shrink=12), Column("USED BY", shrink=12), "SERVER"), rows)
     else:
         print_notice("there are no tools; to add some: conductor tools add NAME")
 
 
-def _servers(chat: ChatSession) -> list[ToolsRow]:
-    return list_tool_servers(chat.session.settings)
-
-
 async def _conductor(chat: ChatSession, rest: str) -> None:
     if chat.rehearsal:
         raise UsageError("the demo models plan by themselves", hint="without --rehearsal any model can plan")
     if rest:
-        await chat.change({PLANNER_SETTING: None} if rest == "-" else check_flags({PLANNER_SETTING: rest}))
+        await chat.change({"conductor.model": None} if rest == "-" else check_flags({"conductor.model": rest}))
     print_notice(f"{without_file_hash((await chat.open()).name)} plans")
 
 
@@ -277,8 +265,7 @@ async def _detach(chat: ChatSession, rest: str) -> None:
     print_notice(f"{format_count(len(kept), 'file')} left" if kept else "no file is attached any more")
 
 
-async def _new(chat: ChatSession, rest: str) -> None:
-    del rest
+async def _new(chat: ChatSession, _: str) -> None:
     _tell_how_to_go_on(chat)
     await chat.begin_again()
     print_notice(f"a new conversation{', with the same system text' if chat.system else ''}")
@@ -299,28 +286,18 @@ async def _name(chat: ChatSession, rest: str) -> None:
         print_notice("/new, then /name NAME goes on with one; outside: conductor chat --name NAME")
 
 
-async def _copy(chat: ChatSession, rest: str) -> None:
-    del rest
-    if not chat.turns:
-        raise UsageError("there is no answer to copy yet", hint="type a question")
-    print_notice(copy_to_clipboard(chat.turns[-1].answer))
-
-
-async def _undo(chat: ChatSession, rest: str) -> None:
-    del rest
+async def _undo(chat: ChatSession, _: str) -> None:
     print_notice(f"removed: {shorten_question(chat.undo())}")
     print_notice(describe_conversation(chat.turns))
 
 
-async def _help(chat: ChatSession, rest: str) -> None:
-    del chat, rest
+async def _help(*_: object) -> None:
     print_table(("COMMAND", ""), [(f"/{each.name} {each.takes}".strip(), each.help) for each in COMMANDS.values()])
     print_line()
     print_table(("KEY", ""), KEYS)
 
 
-async def _exit(chat: ChatSession, rest: str) -> None:
-    del chat, rest
+async def _exit(*_: object) -> None:
     raise ChatEnded
 
 
@@ -329,6 +306,10 @@ def _offer_pool(chat: ChatSession) -> Offer:
     if chat.conductor is not None:
         return [(worker.name, worker.about) for worker in chat.conductor.pool]
     return [each for each in chat.choosable_workers().items() if each[0] in (chat.only or each)]
+
+
+def _offer_tools(chat: ChatSession) -> Offer:
+    return [*((row.name, row.where) for row in list_tool_servers(chat.session.settings)), ("none", ""), ("auto", "")]
 
 
 def _offer_planners(chat: ChatSession) -> Offer:
@@ -374,7 +355,7 @@ COMMANDS: Final = {command.name: command for command in (
     SlashCommand(name="detach", takes="[NAME]", help="attach this file, or all of them, no longer", act=_detach,
             offers=(lambda chat: [(file.name, describe_file(file)) for file in chat.files],)),
     SlashCommand(name="tools", takes="[A,B|none|auto]", help="show or set the tools of the workers", act=_tools,
-            offers=(lambda chat: [*((row.name, row.where) for row in _servers(chat)), ("none", ""), ("auto", "")],)),
+            offers=(_offer_tools,)),
     SlashCommand(name="system", takes="[TEXT|-]", help="show or set what every worker is told", act=_system),
     SlashCommand(name="trace", takes="[N|ID]", help="show the last run, one step of it, or another run", act=_trace,
             offers=(_offer_steps_and_runs,)),
@@ -385,7 +366,6 @@ COMMANDS: Final = {command.name: command for command in (
     SlashCommand(name="cost", help="show what this chat has cost", act=_cost),
     SlashCommand(name="limits", takes="[NAME VALUE|-]", help="show or set the limits of each run", act=_limits,
             offers=(lambda _: [(limit.name.removeprefix("limits."), limit.help) for limit in LIMITS],)),
-    SlashCommand(name="copy", help="copy the last answer to the clipboard", act=_copy),
     SlashCommand(name="exit", help="leave, like Ctrl-D", act=_exit),
 )}  # fmt: skip
 
@@ -428,17 +408,11 @@ class SlashCompleter(Completer):
                 )
 
 
-PATIENCE: Final = 0.3
-"""Seconds of waiting for the conductor before a notice says so."""
-
 NO_MODEL: Final = """\
 There is no planner yet, the model that plans.
   conductor setup              proposes what is missing
   conductor model pull         downloads the default one
   conductor chat --rehearsal   answers with tiny demo models"""
-
-LEAVING: Final = frozenset({"exit", "quit", "/quit"})
-"""Messages that end the chat, like Ctrl-D and `/exit`."""
 
 
 async def answer_messages(chat: ChatSession, prompt: ChatPrompt, reading: asyncio.Task[str]) -> int:
@@ -478,7 +452,7 @@ def _tell_how_to_go_on(chat: ChatSession) -> None:
 async def _handle(chat: ChatSession, prompt: ChatPrompt, message: str) -> None:
     """Do what a message asks for: a command, or a question."""
     text, before = message.strip(), len(chat.runs)
-    if text in LEAVING:
+    if text in ("exit", "quit", "/quit"):
         raise ChatEnded
     # The live tree shows the question itself.
     progress = choose_progress("answer", chat.session.settings["output.progress"], chat.session.output_context)
@@ -508,7 +482,7 @@ async def _wait_for_model(chat: ChatSession) -> bool:
     """Wait until the conductor's model is loaded; false if Ctrl-C went back to the prompt. Raises `ConductorError`."""
     waiting = asyncio.ensure_future(chat.ready())
     with on_signal(signal.SIGINT, waiting.cancel):
-        if not (await asyncio.wait([waiting], timeout=PATIENCE))[0]:
+        if not (await asyncio.wait([waiting], timeout=0.3))[0]:
             print_notice("the planner is still loading; Ctrl-C goes back to the prompt")
         try:
             await waiting

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-import typer
+import typer  # noqa: TC002 - Typer reads the annotations
 
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_json, print_line, print_notice
@@ -29,9 +29,9 @@ _TAKES: Final = {"export": "DIR", "release": "HOLD"}
 
 def state_command(
     context: typer.Context,
-    action: Annotated[Action, typer.Argument(metavar="check|migrate|export|import|release", help="What to do.")],
+    action: Annotated[Action, opt.argument("check|migrate|export|import|release", "What to do.")],
     what: Annotated[
-        str | None, typer.Argument(metavar="[DIR|HOLD]", help="Where files go or come from; which hold to release.")
+        str | None, opt.argument("[DIR|HOLD]", "Where files go or come from; which hold to release.")
     ] = None,
     json: opt.Json = False,
 ) -> None:
@@ -54,7 +54,12 @@ def state_command(
             before, after = state.database.migrate(), state.database.version()
             print_line(f"version {after}" if before == after else f"version {before} became {after}")
         elif action == "release":
-            _release(state, str(what))
+            from conductor_cli.state.postgres.spending import release_hold  # psycopg: only where a database is
+
+            if not (str(what).removeprefix("-").isdecimal() and release_hold(state.database, int(str(what)))):
+                hint = "conductor state check lists them; a hold that has not expired cannot be released"
+                raise UsageError(f"there is no expired hold {what!r:.40}", hint=hint)
+            print_line(f"released {what}")
         elif action == "check":
             _check(state, json=json)
         else:
@@ -62,15 +67,6 @@ def state_command(
     except StateUnavailable as error:  # whoever looks after the database may know where it is, and what it says
         said = f"{error.message}: {state.database.said}" if state.database.said else error.message
         raise StateUnavailable(f"{state.place}: {said}", hint="docs/scale.md says what it needs") from None
-
-
-def _release(state: SharedState, what: str) -> None:
-    from conductor_cli.state.postgres.spending import release_hold  # psycopg: only where a database is
-
-    if not (what.removeprefix("-").isdecimal() and release_hold(state.database, int(what))):
-        hint = "conductor state check lists them; a hold that has not expired cannot be released"
-        raise UsageError(f"there is no expired hold {what!r:.40}", hint=hint)
-    print_line(f"released {what}")
 
 
 def _check(state: SharedState, *, json: bool) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-import typer
+import typer  # noqa: TC002 - Typer reads the annotations
 
 from conductor_cli.app.templates import (
     Template,
-    TemplateFile,
     fill_template,
     find_template,
     find_templates,
@@ -23,7 +22,6 @@ from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_json, print_line, print_table
 from conductor_cli.cli.session import Session
 from conductor_cli.cli.terminal_input import can_ask, confirm
-from conductor_cli.config import Settings
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.terminal_text import Column
@@ -34,9 +32,9 @@ Action = Literal["list", "show", "save"]
 
 def template_command(
     context: typer.Context,
-    action: Annotated[Action, typer.Argument(help="What to do.", show_default=False)],
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="The template's name.", show_default=False)] = None,
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The run of which save makes a template.")] = "last",
+    action: Annotated[Action, opt.argument(None, "What to do.", show_default=False)],
+    name: Annotated[str | None, opt.argument("NAME", "The template's name.", show_default=False)] = None,
+    run: Annotated[str, opt.argument("RUN", "The run of which save makes a template.")] = "last",
     json: opt.Json = False,
 ) -> None:
     """Save, list and show templates: question, system text, workers, limits, schema and plan in one file.
@@ -45,7 +43,17 @@ def template_command(
     """
     settings = opt.stored_settings(context)
     if action == "list":
-        _print_list(settings, json=json)
+        rows = []
+        for file in find_templates(settings).values():
+            try:
+                about = file.read().about
+            except ConductorError as error:
+                about = error.message
+            rows.append([file.name, file.origin, about])
+        if json:
+            print_json([dict(zip(("name", "origin", "about"), row, strict=True)) for row in rows])
+        else:
+            print_table((Column("NAME"), Column("FROM", drop=1), "ABOUT"), rows)
         return
     if name is None:
         raise UsageError(f"template {action} needs a name", hint="conductor template list shows those that there are")
@@ -58,24 +66,11 @@ def template_command(
         print_line(f"saved {path}, which your editor can change")
 
 
-def _print_list(settings: Settings, *, json: bool) -> None:
-    rows = []
-    for file in find_templates(settings).values():
-        try:
-            about = file.read().about
-        except ConductorError as error:
-            about = error.message
-        rows.append([file.name, file.origin, about])
-    if json:
-        print_json([dict(zip(("name", "origin", "about"), row, strict=True)) for row in rows])
-        return
-    print_table((Column("NAME"), Column("FROM", drop=1), "ABOUT"), rows)
-
-
 def open_template(session: Session, name: str, params: Sequence[str], words: str) -> Template:
     """Return a template with its values, and lower the limits of the session by it.
 
-    Raises `UsageError`, also where the project brought it and the user does not agree to its text.
+    Raises `UsageError`, also where the project brought it and the user does not agree to its text, or where a value
+    that names the worker of a step is no worker of the user.
     """
     file = find_template(session.settings, name)
     values = dict[str, str]()
@@ -83,33 +78,25 @@ def open_template(session: Session, name: str, params: Sequence[str], words: str
         key, equals, values[key] = text.partition("=")
         if not equals:
             raise UsageError(f"--param takes NAME=VALUE, not {text!r:.40}", hint="for example: -p lang=rust")
-    if is_unseen(file, session.settings):
-        _ask_about(file)
+    if is_unseen(file, session.settings):  # its text is shown before its first use
+        agreed = can_ask()
+        if agreed:
+            print_line(f"{file.path} came with this project:\n\n{file.source.text}")
+            agreed = confirm("Use it from now on?", default=False)
+        if not agreed:
+            message = f"the template {file.name} came with this project and was not shown to you yet"
+            raise UsageError(message, hint=f"conductor template show {file.name} shows it; then it can be used")
         note_seen(file, session.settings)
     template = file.read()
     limits = {f"limits.{key}": value for key, value in template.limits.items()}
     session.lower_limits(opt.check_flags(limits, str(file.path)), str(file.path))
     filled = fill_template(template, name, values, words)
-    if not session.settings.rehearsal:
-        _check_workers(template, filled, session.settings)
-    return filled
-
-
-def _check_workers(template: Template, filled: Template, settings: Settings) -> None:
-    """Raise `UsageError` where a value that names the worker of a step is no worker of the user; it names the value."""
-    workers = offered_workers(settings) or [item.worker for item in discovered_workers(settings)]
+    if session.settings.rehearsal:
+        return filled
+    workers = offered_workers(session.settings) or [item.worker for item in discovered_workers(session.settings)]
     known = [*(worker.name for worker in workers), SELF]
     for step, given in zip(filled.steps, template.steps, strict=True):
         if step.worker not in known and given.worker.startswith("$"):
             hint = f"name one of yours: -p {given.worker[1:]}=NAME; known: {', '.join(known)}"
             raise UsageError(f"the template gives a step to {step.worker!r:.60}, which is no worker", hint=hint)
-
-
-def _ask_about(file: TemplateFile) -> None:
-    """Show a text of the project before its first use. Raises `UsageError` where the user does not agree to it."""
-    if can_ask():
-        print_line(f"{file.path} came with this project:\n\n{file.source.text}")
-        if confirm("Use it from now on?", default=False):
-            return
-    message = f"the template {file.name} came with this project and was not shown to you yet"
-    raise UsageError(message, hint=f"conductor template show {file.name} shows it; then it can be used")
+    return filled

@@ -27,7 +27,7 @@ from conductor_cli.keys.key_store import KeyStore
 
 app = typer.Typer(help="Add and test tools that workers may call (MCP).", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(help="The name of the tools.")]
+Name = Annotated[str, opt.argument(None, "The name of the tools.")]
 
 
 @app.command("list")
@@ -53,15 +53,10 @@ def list_tools_command(context: typer.Context, json: opt.Json = False) -> None:
 def add_tools_command(
     context: typer.Context,
     name: Name,
-    server: Annotated[
-        list[str] | None, typer.Argument(metavar="URL|COMMAND", help="An address, or after -- a command.")
-    ] = None,
-    allow: Annotated[
-        str | None, typer.Option("--allow", metavar="A,B", help="Call these tools without asking; '*' for all.")
-    ] = None,
+    server: Annotated[list[str] | None, opt.argument("URL|COMMAND", "An address, or after -- a command.")] = None,
+    allow: Annotated[str | None, opt.option("--allow", "Call these tools without asking; '*' for all.", "A,B")] = None,
     header: Annotated[
-        list[str] | None,
-        typer.Option("--header", metavar="'NAME: VALUE'", help="Send this; a secret is kept in the keyring."),
+        list[str] | None, opt.option("--header", "Send this; a secret is kept in the keyring.", "'NAME: VALUE'")
     ] = None,
     insecure_storage: opt.InsecureStorage = False,
     more: opt.SetOptions = None,
@@ -95,7 +90,7 @@ def add_tools_command(
 @app.command("rm")
 def remove_tools_command(
     context: typer.Context,
-    names: Annotated[list[str], typer.Argument(metavar="NAME", help="The name of the tools; may be repeated.")],
+    names: Annotated[list[str], opt.argument("NAME", "The name of the tools; may be repeated.")],
 ) -> None:
     """Remove servers of tools that were added and that no worker has."""
     remove_tables(app_paths(os.environ), "tools", names, lambda: opt.stored_settings(context))
@@ -109,7 +104,7 @@ def remove_tools_command(
 @app.command("test")
 def try_tools_command(
     context: typer.Context,
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Tools to test; default: all.")] = None,
+    names: Annotated[list[str] | None, opt.argument("NAME", "Tools to test; default: all.")] = None,
     json: opt.Json = False,
 ) -> None:
     """Start each server and list what it offers; nothing is called. On a terminal, log in where a server asks for it.

@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from conductor_cli.app.traces import (
-    VerifiedTrace,
     delete_runs,
     display_settings,
     export_run,
@@ -53,22 +52,18 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, the beginning of one, last, or last~1 and so on.")]
+Run = Annotated[str, opt.argument("RUN", "A run's id, the beginning of one, last, or last~1 and so on.")]
 
 
 @app.command("list")
 def list_runs_command(
     text: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="TEXT", help="Only runs that contain all these texts; case is ignored."),
+        list[str] | None, opt.argument("TEXT", "Only runs that contain all these texts; case is ignored.")
     ] = None,
-    count: Annotated[int, typer.Option("-n", min=1, help="How many, newest first.")] = COUNT,
-    worker: Annotated[
-        str | None, typer.Option("--worker", metavar="NAME", help="Only runs that used this worker.")
-    ] = None,
+    count: Annotated[int, opt.option("-n", "How many, newest first.", min=1)] = COUNT,
+    worker: Annotated[str | None, opt.option("--worker", "Only runs that used this worker.", "NAME")] = None,
     since: Annotated[
-        str | None,
-        typer.Option("--since", metavar="TIME", help="Only runs since: 30min, 12h, 7d, 2w or a date, 2026-11-20."),
+        str | None, opt.option("--since", "Only runs since: 30min, 12h, 7d, 2w or a date, 2026-11-20.", "TIME")
     ] = None,
     json: opt.Json = False,
 ) -> None:
@@ -92,11 +87,9 @@ def list_runs_command(
 def show_run_command(
     context: typer.Context,
     run: Run = "last",
-    step: Annotated[
-        int | None, typer.Option("--step", metavar="N", help="Show the whole prompt and answer of one step.")
-    ] = None,
-    prompts: Annotated[bool, typer.Option("--prompts", help="Also show what each worker was sent.")] = False,
-    open_: Annotated[bool, typer.Option("--open", help="Show it in the browser; without one, print a file.")] = False,
+    step: Annotated[int | None, opt.option("--step", "Show the whole prompt and answer of one step.", "N")] = None,
+    prompts: Annotated[bool, opt.option("--prompts", "Also show what each worker was sent.")] = False,
+    open_: Annotated[bool, opt.option("--open", "Show it in the browser; without one, print a file.")] = False,
     flow: opt.Flow = False,
     json: opt.Json = False,
 ) -> None:
@@ -136,9 +129,7 @@ def show_run_command(
 def replay_command(
     context: typer.Context,
     run: Run = "last",
-    speed: Annotated[
-        float, typer.Option("--speed", min=0, help="4 is four times as fast; 0 shows everything at once.")
-    ] = 1.0,
+    speed: Annotated[float, opt.option("--speed", "4 is four times as fast; 0 shows everything at once.", min=0)] = 1.0,
     format_: opt.FormatOption = "answer",
     progress: opt.ProgressOption = None,
 ) -> None:
@@ -159,8 +150,8 @@ def replay_command(
 @app.command("verify")
 def verify_runs_command(
     run: Run = "last",
-    all_: Annotated[bool, typer.Option("--all", help="Verify all stored runs.")] = False,
-    repair: Annotated[bool, typer.Option("--repair", help="Keep intact lines; rename the original.")] = False,
+    all_: Annotated[bool, opt.option("--all", "Verify all stored runs.")] = False,
+    repair: Annotated[bool, opt.option("--repair", "Keep intact lines; rename the original.")] = False,
     json: opt.Json = False,
 ) -> None:
     """Check that stored runs are whole: which lines were changed, cut or added. Exits with 0 only if they are.
@@ -174,8 +165,17 @@ def verify_runs_command(
         print_json([each.data() for each in found])
     else:
         for each in found:
-            if not (all_ and each.whole and not each.aside):
-                _print_verified(each)
+            check = each.check
+            if all_ and each.whole and not each.aside:
+                continue
+            if each.aside:
+                print_line(f"{check.run}: repaired; the file as it was: {each.aside}")
+            state = f"whole{' so far' if check.running else ''}, {format_count(check.lines, 'line')}, hash {check.link}"
+            print_line(f"{check.run}: {each.problem or (state if check.whole else 'not whole')}")
+            for fault in check.faults[:MAX_FAULTS]:
+                print_line(f"  {fault.text}")
+            if len(check.faults) > MAX_FAULTS:
+                print_line(f"  and {len(check.faults) - MAX_FAULTS} more: --json")
         damaged = sum(not each.whole for each in found)
         if all_:
             print_line(f"{format_count(len(found), 'run')}, {damaged} not whole")
@@ -184,34 +184,14 @@ def verify_runs_command(
     raise typer.Exit(0 if all(each.whole for each in found) else 1)
 
 
-def _print_verified(found: VerifiedTrace) -> None:
-    """Print what was found in one trace: a line about it, then one for each fault."""
-    check = found.check
-    if found.aside:
-        print_line(f"{check.run}: repaired; the file as it was: {found.aside}")
-    if found.problem:
-        print_line(f"{check.run}: {found.problem}")
-    elif not check.whole:
-        print_line(f"{check.run}: not whole")
-    else:
-        state = "whole so far" if check.running else "whole"
-        print_line(f"{check.run}: {state}, {format_count(check.lines, 'line')}, hash {check.link}")
-    for fault in check.faults[:MAX_FAULTS]:
-        print_line(f"  {fault.text}")
-    if len(check.faults) > MAX_FAULTS:
-        print_line(f"  and {len(check.faults) - MAX_FAULTS} more: --json")
-
-
 @app.command("rerun")
 @opt.with_run_options(omit=("mode", "workers", "pool", "max_steps", "recursion", "rehearsal"))
 def rerun_command(
     context: typer.Context,
     options: opt.RunOptions,
     run: Run = "last",
-    from_: Annotated[int, typer.Option("--from", metavar="N", min=1, help="The first step to run again.")] = 1,
-    worker: Annotated[
-        str | None, typer.Option("--worker", metavar="NAME", help="Use this worker for that step.")
-    ] = None,
+    from_: Annotated[int, opt.option("--from", "The first step to run again.", "N", min=1)] = 1,
+    worker: Annotated[str | None, opt.option("--worker", "Use this worker for that step.", "NAME")] = None,
 ) -> None:
     """Run a stored plan again from step N on, as a new run; earlier steps are taken from the trace and not called."""
     from conductor_cli.cli.session import Session  # loads everything that a run needs; the other commands stay quick
@@ -229,10 +209,8 @@ def rerun_command(
 def rate_command(
     context: typer.Context,
     run: Run,
-    verdict: Annotated[Verdict, typer.Argument(metavar="good|bad", help="What you think of the answer.")],
-    step: Annotated[
-        int | None, typer.Option("--step", metavar="N", min=1, help="Rate the answer of one step instead.")
-    ] = None,
+    verdict: Annotated[Verdict, opt.argument("good|bad", "What you think of the answer.")],
+    step: Annotated[int | None, opt.option("--step", "Rate the answer of one step instead.", "N", min=1)] = None,
 ) -> None:
     """Rate the answer of a stored run; the cards of its workers change with it. The last rating of a run counts.
 
@@ -255,15 +233,13 @@ def export_command(run: Run = "last") -> None:
 
 @app.command("rm")
 def remove_runs_command(
-    runs: Annotated[list[str] | None, typer.Argument(metavar="RUN", help="Runs to delete.")] = None,
+    runs: Annotated[list[str] | None, opt.argument("RUN", "Runs to delete.")] = None,
     older_than: Annotated[
-        str | None, typer.Option("--older-than", metavar="TIME", help="Runs that started longer ago: 12h, 30d, 8w.")
+        str | None, opt.option("--older-than", "Runs that started longer ago: 12h, 30d, 8w.", "TIME")
     ] = None,
-    keep: Annotated[
-        int | None, typer.Option("--keep", metavar="N", min=0, help="Keep the newest N, however old they are.")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be deleted.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    keep: Annotated[int | None, opt.option("--keep", "Keep the newest N, however old they are.", "N", min=0)] = None,
+    dry_run: Annotated[bool, opt.option("--dry-run", "Only print what would be deleted.")] = False,
+    yes: Annotated[bool, opt.option("--yes -y", "Do not ask.")] = False,
 ) -> None:
     """Delete stored runs, or old ones. With both limits a run must be older and not among the newest."""
     by_age, store = older_than is not None or keep is not None, open_trace_store()

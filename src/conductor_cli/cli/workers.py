@@ -42,7 +42,7 @@ WORKER_COLUMNS: Final = (
 
 app = typer.Typer(help="List, add and test the models that answer.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(help="The worker's name.")]
+Name = Annotated[str, opt.argument(None, "The worker's name.")]
 
 
 @app.command("list")
@@ -71,9 +71,7 @@ def list_workers_command(context: typer.Context, json: opt.Json = False) -> None
 @app.command("models")
 def list_offered_command(
     context: typer.Context,
-    place: Annotated[
-        str, typer.Argument(metavar="PROVIDER|URL|WORKER", help="Whose models: openai, a server's URL, …")
-    ],
+    place: Annotated[str, opt.argument("PROVIDER|URL|WORKER", "Whose models: openai, a server's URL, …")],
     json: opt.Json = False,
 ) -> None:
     """List the models that a key or a server offers, with context and price a million tokens."""
@@ -159,28 +157,22 @@ def add_worker_command(
     name: Name,
     words: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="PROGRAM ARG",
+        opt.argument(
+            "PROGRAM ARG",
+            "After --: the program of kind command, or more arguments for codex and other agents.",
             show_default=False,
-            help="After --: the program of kind command, or more arguments for codex and other agents.",
         ),
     ] = None,
     kind: Annotated[
         str | None,
-        typer.Option(
-            "--kind", "-k", help="What answers: openai, anthropic, gemini, ollama, llama, command and others."
-        ),
+        opt.option("--kind -k", "What answers: openai, anthropic, gemini, ollama, llama, command and others."),
     ] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", "-m", help="The provider's model name, or a GGUF file.")
-    ] = None,
+    model: Annotated[str | None, opt.option("--model -m", "The provider's model name, or a GGUF file.")] = None,
     base_url: Annotated[
-        str | None, typer.Option("--base-url", metavar="URL", help="Address to use instead of the provider's own.")
+        str | None, opt.option("--base-url", "Address to use instead of the provider's own.", "URL")
     ] = None,
-    sandbox: Annotated[bool, typer.Option("--sandbox", help="Run a program under bubblewrap.")] = False,
-    tools: Annotated[
-        str | None, typer.Option("--tools", metavar="A,B", help="Tools that it may call: conductor tools list.")
-    ] = None,
+    sandbox: Annotated[bool, opt.option("--sandbox", "Run a program under bubblewrap.")] = False,
+    tools: Annotated[str | None, opt.option("--tools", "Tools that it may call: conductor tools list.", "A,B")] = None,
     more: opt.SetOptions = None,
 ) -> None:
     """Add a worker, or change one that was added.
@@ -231,7 +223,7 @@ def add_worker_command(
 @app.command("rm")
 def remove_workers_command(
     context: typer.Context,
-    names: Annotated[list[str], typer.Argument(metavar="NAME", help="The worker's name; may be repeated.")],
+    names: Annotated[list[str], opt.argument("NAME", "The worker's name; may be repeated.")],
 ) -> None:
     """Remove workers that were added and that no pool needs."""
     chosen = list(dict.fromkeys(names))
@@ -243,8 +235,8 @@ def remove_workers_command(
 @app.command("test")
 def try_workers_command(
     context: typer.Context,
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Workers to test; default: all.")] = None,
-    pool: Annotated[str | None, typer.Option("--pool", metavar="NAME", help="All workers of this pool.")] = None,
+    names: Annotated[list[str] | None, opt.argument("NAME", "Workers to test; default: all.")] = None,
+    pool: Annotated[str | None, opt.option("--pool", "All workers of this pool.", "NAME")] = None,
     json: opt.Json = False,
 ) -> None:
     """Send each worker a one-token request in parallel, with its own settings."""
@@ -270,12 +262,12 @@ def try_workers_command(
 def calibrate_command(
     context: typer.Context,
     cases: Annotated[
-        str | None, typer.Argument(metavar="CASES.jsonl", help="Cases with tags; default: the built-in set basics.")
+        str | None, opt.argument("CASES.jsonl", "Cases with tags; default: the built-in set basics.")
     ] = None,
     named: opt.WorkersOption = None,
     pool: opt.PoolOption = None,
-    count: Annotated[int | None, typer.Option("--n", metavar="N", min=1, help="Number of cases.")] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Random seed for case selection.")] = 0,
+    count: Annotated[int | None, opt.option("--n", "Number of cases.", "N", min=1)] = None,
+    seed: Annotated[int, opt.option("--seed", "Random seed for case selection.", "N", min=0)] = 0,
     parallel: opt.ParallelRuns = 8,
     yes: opt.YesToCost = False,
     progress: opt.ProgressOption = None,
@@ -287,6 +279,8 @@ def calibrate_command(
     from conductor_cli.cli.eval import run_evaluation
     from conductor_cli.config import load_settings
     from conductor_cli.config.cards import add_cards, cards_file
+    from conductor_cli.evals.report import format_limits
+    from conductor_cli.evals.summary import wilson_interval
     from conductor_cli.models.disk import check_writable
 
     flags = opt.check_flags({"output.progress": progress, "conductor.pool": pool})
@@ -309,7 +303,15 @@ def calibrate_command(
     if json:
         print_json({"source": calibration.request.source, "hash": calibration.hash, "cards": dump(cards)})
     else:
-        print_table(CALIBRATE_COLUMNS, [row for card in cards for row in _measured_rows(card)])
+        rows = []
+        for card in cards:  # a row for each tag, then one for all of them
+            cost = format_cost_cell(card.cost, card.cost is None)
+            more = (f"{card.tokens_in + card.tokens_out:.0f}", format_duration(card.seconds), cost, card.time[:10])
+            figures = [(tag, item.right, item.n, ("",) * 4) for tag, item in card.strengths.items() if item.n]
+            for tag, right, n, rest in (*figures, ("all", card.right, card.n, more)):
+                limits = format_limits(wilson_interval(right, n))
+                rows.append([card.worker, tag, f"{right / n:.2f}", limits, str(n), *rest])
+        print_table(CALIBRATE_COLUMNS, rows)
     if fresh:
         damaged = add_cards(path, fresh)
         if damaged is not None:
@@ -318,17 +320,3 @@ def calibrate_command(
     elif cards:
         print_notice("everything was measured before; with another --seed it is measured again")
     raise typer.Exit(0 if cards else 8)
-
-
-def _measured_rows(card: MeasuredCard) -> list[list[str]]:
-    """A row for each tag, then one for all of them."""
-    from conductor_cli.evals.report import format_limits
-    from conductor_cli.evals.summary import wilson_interval
-
-    def row(tag: str, right: int, n: int, *more: str) -> list[str]:
-        limits = format_limits(wilson_interval(right, n))
-        return [card.worker, tag, f"{right / n:.2f}", limits, str(n), *(more or ("",) * 4)]
-
-    tags = [row(tag, item.right, item.n) for tag, item in card.strengths.items() if item.n]
-    tokens, cost = f"{card.tokens_in + card.tokens_out:.0f}", format_cost_cell(card.cost, card.cost is None)
-    return [*tags, row("all", card.right, card.n, tokens, format_duration(card.seconds), cost, card.time[:10])]

@@ -54,11 +54,6 @@ def project_places(directory: Path | None = None) -> tuple[Path, ...]:
         here = Path.cwd() if directory is None else directory
     except OSError:  # the working directory was deleted
         return ()
-    return tuple(place / NAME for place in reversed(_directories(here)))
-
-
-def _directories(here: Path) -> list[Path]:
-    """The directories whose project file counts, innermost first."""
     homes: tuple[Path, ...] = ()
     with suppress(RuntimeError, OSError):  # a user without a home directory
         homes = (Path.home(), Path.home().resolve())
@@ -67,12 +62,14 @@ def _directories(here: Path) -> list[Path]:
     passed: list[Path] = []
     for place in (here, *here.parents):
         if place in homes:
-            return passed
+            break
         passed.append(place)
         with suppress(OSError):
             if (place / ".git").exists():
-                return passed
-    return [here]
+                break
+    else:
+        passed = [here]
+    return tuple(place / NAME for place in reversed(passed))
 
 
 def apply_project_file(values: dict[str, Any], origins: dict[str, str], source: Source) -> tuple[str, ...]:

@@ -241,11 +241,6 @@ def _check_values(table: Table, found: WorkerTable) -> None:
     variable = table.values.get("key_env", "KEY")
     if isinstance(variable, str) and not KEY_VARIABLE.fullmatch(variable):
         raise table.error("key_env", "key_env is not the name of a variable", "name the variable that holds the key")
-    _check_parts(table, found)
-
-
-def _check_parts(table: Table, found: WorkerTable) -> None:
-    """Check the price, the card, what it accepts and the tags."""
     for key, kind in (("price", Price), ("card", Card)):
         table.refuse_unknown(key, [field.name for field in fields(kind)], table.values.get(key, {}))
     if any(not 0 <= strength <= 1 for strength in found.card.strengths.values()):
