@@ -8,10 +8,9 @@ import pytest
 
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.events import RunFailed, RunFinished
-from conductor_cli.core.plan import Step
-from conductor_cli.core.trace import StepRecord, Trace, apply_event, fast_replace
+from conductor_cli.core.trace import Trace, apply_event, fast_replace
 from conductor_cli.core.usage import Usage
-from conductor_cli.views.run_text import MAX_MESSAGE, describe_access, problem_lines, quote_text, tokens_so_far
+from conductor_cli.views.run_text import MAX_MESSAGE, describe_access, problem_lines, quote_text
 from tests.traces.make import parallel, started
 
 
@@ -44,12 +43,6 @@ def test_access_lists_are_described_in_words(access: tuple[int, ...], expected: 
 def test_quoted_text_is_one_short_line() -> None:
     assert quote_text("two\nlines") == '"two lines"'
     assert len(quote_text("x" * 300)) == 102
-
-
-def test_tokens_of_a_running_step_are_estimated() -> None:
-    step = Step(worker="gpt", subtask="x")
-    record = StepRecord(number=1, step=step, last=True, planned=0.0, text="12345", thinking="123")
-    assert tokens_so_far(record) == 2
 
 
 def test_a_run_that_never_started_has_no_problem() -> None:
