@@ -65,7 +65,7 @@ class Profile:
     and strengths; `cards` whether strengths stand on the worker's line, or in a table with a row for each skill, the
     best worker first, where a row begins as the worker column of a plan does; `fewshots` and `rules` whether the prompt
     has examples, and says how a team works. `template` is the text around them: plain English (`prompts.py`), or that
-    of the published recipe (`published_prompt.py`), whose reply reasons first. `guide` is what plain English
+    of the published recipe (`plan_formats/published.py`), whose reply reasons first. `guide` is what plain English
     has besides.
 
     `render` writes the whole message from the question, the pool and the format context. It is for a conductor that was
