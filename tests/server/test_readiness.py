@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import time
 from collections.abc import Callable
 from threading import Thread
@@ -10,6 +11,10 @@ from threading import Thread
 import httpx
 import pytest
 
+from conductor_cli.core.errors import ConfigError
+from conductor_cli.server.options import ServerOptions
+from conductor_cli.server.process import HttpServer, access_rules, listen_at
+from conductor_cli.server.run_registry import RunRegistry
 from tests.cli.stage import Stage, stalls
 from tests.server.plain_api import Serving, serving
 
@@ -90,3 +95,15 @@ def test_a_second_signal_ends_the_pause_and_the_runs(stage: Stage, *, asked: boo
         server.thread.join(5)
         assert not server.thread.is_alive()
         assert status == [503]
+
+
+def test_a_server_that_cannot_be_loaded_ends_with_its_error_and_refuses_who_waits(stage: Stage) -> None:
+    def load() -> RunRegistry:
+        raise ConfigError("a package is damaged")
+
+    opened = listen_at("127.0.0.1", 0)
+    place = opened.getsockname()
+    with pytest.raises(ConfigError, match="a package is damaged"):
+        HttpServer(load, access_rules(ServerOptions(flags={}).settings(), "127.0.0.1"), opened).run()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(place)

@@ -103,7 +103,7 @@ class HttpServer:
         import uvicorn
 
         sys.setswitchinterval(0.001)  # a thread gives way to the loop, which needs several turns for one answer
-        with asyncio.Runner(loop_factory=uvicorn.Config("").get_loop_factory()) as runner:
+        with self._socket, asyncio.Runner(loop_factory=uvicorn.Config("").get_loop_factory()) as runner:
             self._loop = runner.get_loop()
             self._ready.set()
             return runner.run(self._serve())
