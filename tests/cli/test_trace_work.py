@@ -16,19 +16,19 @@ def asked(stage: Stage, question: str = "How many?", plan: str = THREE) -> str:
 
 
 def test_list_can_be_filtered(stage: Stage) -> None:
-    """By worker and time; no match is reported."""
+    """By state, worker and time; no match is reported."""
     one = asked(stage, "first", "alpha | - | Answer it.")
     two = asked(stage, "second", TWO)
     for options, runs in (
-        (["--worker", "beta"], [two]), (["--worker", "alpha"], [two, one]),
+        (["--worker", "beta"], [two]), (["--worker", "alpha"], [two, one]), (["--state", "failed"], []),
         (["--since", "1h"], [two, one]),
-        (["--since", "2999-01-01"], []), (["-n", "1"], [two]),
+        (["--since", "2999-01-01"], []), (["--state", "finished", "-n", "1"], [two]),
     ):  # fmt: skip
         assert [entry["run"] for entry in stage.inside("trace", "list", *options, "--json").json] == runs, options
-    assert stage.inside("trace", "list", "--worker", "gamma").err == "no matching runs\n"
+    assert stage.inside("trace", "list", "--state", "failed").err == "no matching runs\n"
 
 
-@pytest.mark.parametrize("options", [["--since", "soon"], ["--since", "30m"]])
+@pytest.mark.parametrize("options", [["--state", "odd"], ["--since", "soon"], ["--since", "30m"]])
 def test_invalid_filters_are_usage_errors(stage: Stage, options: list[str]) -> None:
     stage.fails(2, "trace", "list", *options)
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from conductor_cli.config import app_paths, load_settings
 from conductor_cli.config.schema import SETTINGS
@@ -21,7 +21,7 @@ from conductor_cli.core.plan import SELF, Plan
 from conductor_cli.core.pool import Pool
 from conductor_cli.core.question import Question
 from conductor_cli.core.serialization import dump
-from conductor_cli.core.trace import Trace
+from conductor_cli.core.trace import Outcome, Trace
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import recipient_of
 from conductor_cli.state.home import open_state
@@ -34,6 +34,8 @@ from conductor_cli.views.plan_text import PlanOffer
 if TYPE_CHECKING:
     from conductor_cli.run import Run
 
+
+RunState = Literal[Outcome, "unreadable"]
 
 _TIME_SPAN: Final = re.compile(r"(\d{1,6})\s*(min|h|d|w)")
 _UNIT_SECONDS: Final = {"min": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -73,7 +75,7 @@ def earliest_run_id(since: str, now: datetime) -> str:
     return f"{then:%Y%m%d-%H%M%S}"
 
 
-def make_run_query(worker: str | None, since: str | None, terms: Sequence[str]) -> RunQuery:
+def make_run_query(state: RunState | None, worker: str | None, since: str | None, terms: Sequence[str]) -> RunQuery:
     """Which runs are asked for. Raises `UsageError`."""
     words = normalize_terms(terms)
     if terms and not words:
@@ -81,7 +83,7 @@ def make_run_query(worker: str | None, since: str | None, terms: Sequence[str]) 
     if not all(word.isprintable() for word in (*words, worker or "")):
         raise UsageError("the text to search for has control characters", hint="use printable UTF-8 text")
     return RunQuery(
-        worker=worker or "",
+        state=state or "", worker=worker or "",
         since=earliest_run_id(since, datetime.now(UTC)) if since else "", terms=words,
     )  # fmt: skip
 

@@ -95,7 +95,6 @@ _OPTIONS: Final[Mapping[str, tuple[str, str]]] = {
     "--gpu-layers": ("--seed", "it is a setting: conductor config set conductor.gpu_layers auto|all|N"),
     "--copy": ("--base", "it was dropped; copy the file to the disk of the data directory, and import that"),
     "--count": ("--since", "it was dropped; use instead: -n N"),
-    "--state": ("--since", "it was dropped; --json has the state of each run"),
     "--cards": ("--json", "it was dropped; conductor workers show NAME has its card and its ratings"),
     "--color": ("", "it is a setting: conductor config set output.color always|never; NO_COLOR is obeyed, too"),
     "--adapter": ("", "it is a setting: conductor config set conductor.adapter FILE"),

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
 from conductor_cli.app.traces import (
+    RunState,
     delete_runs,
     display_settings,
     export_run,
@@ -61,6 +62,9 @@ def list_runs_command(
         list[str] | None, opt.argument("TEXT", "Only runs that contain all these texts; case is ignored.")
     ] = None,
     count: Annotated[int, opt.option("-n", "How many, newest first.", min=1)] = COUNT,
+    state: Annotated[
+        RunState | None, opt.option("--state", f"Only runs in this state: {', '.join(get_args(RunState))}.", "STATE")
+    ] = None,
     worker: Annotated[str | None, opt.option("--worker", "Only runs that used this worker.", "NAME")] = None,
     since: Annotated[
         str | None, opt.option("--since", "Only runs since: 30min, 12h, 7d, 2w or a date, 2026-11-20.", "TIME")
@@ -68,7 +72,7 @@ def list_runs_command(
     json: opt.Json = False,
 ) -> None:
     """List stored runs, newest first: all of them, or those whose question, subtasks or answers contain a text."""
-    query = make_run_query(worker, since, text or ())
+    query = make_run_query(state, worker, since, text or ())
     store = open_trace_store()
     try:
         if json:
