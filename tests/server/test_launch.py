@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from conductor_cli.server.launch import CLIENTS
-from tests.cli.stage import Stage, finished
+from tests.cli.stage import Stage, finished, refuses
 
 STUB = """#!{python}
 import json, os, sys, urllib.request
@@ -97,13 +97,25 @@ def test_a_client_that_is_missing_is_named_with_its_command(stage: Stage, tmp_pa
     assert "there are: codex, opencode, claude, aider" in done.err
 
 
-def test_a_client_is_not_started_where_nobody_can_plan(stage: Stage, tmp_path: Path) -> None:
-    stage.config.unlink()
+@pytest.mark.parametrize(("setup", "code", "told"), [
+    ("nothing", 5, "no planner is chosen\n  to find or download one: conductor setup"),
+    ("workers", 3, "no worker answers: "),
+    ("planner", 3, "the planner does not answer: "),
+])  # fmt: skip
+def test_a_client_is_not_started_over_what_cannot_answer(
+    stage: Stage, tmp_path: Path, setup: str, code: int, told: str
+) -> None:
+    """Nobody can plan, or no worker answers: the reason is said, and the client, which would try on, is not started."""
+    refused = refuses(401)
+    stage.models = {"alpha": refused, "beta": refused} if setup == "workers" else {"planner": refused}
+    stage.configure()
+    if setup == "nothing":
+        stage.config.unlink()
     place = tmp_path / "started"
     environ = install(tmp_path / "bin", "codex", f"#!/bin/sh\ntouch {place}\n")
     done = stage.run("launch", "codex", env=environ)
-    assert (done.code, place.exists()) == (5, False)
-    assert "no planner is chosen\n  to find or download one: conductor setup" in done.err
+    assert (done.code, place.exists()) == (code, False)
+    assert told in done.err
     assert stage.run("launch", "codex", "--rehearsal", env=environ).code == 0
     assert place.exists()
 

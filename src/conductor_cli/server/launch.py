@@ -6,6 +6,7 @@ another server, without a word.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -140,15 +141,44 @@ def find_client(name: str) -> tuple[Callable[[str, str], Launch], str]:
 
 
 async def check_ready(options: ServerOptions) -> None:
-    """Return if a run can be planned and a worker can be asked. Raises `ConductorError` with the reason."""
-    from conductor_cli.app.conductor_factory import open_conductor  # `serve` starts without them
+    """Return if a run can be planned and a worker answers; a client would only try again and again.
 
-    opened = await open_conductor(options.settings(), only=options.workers)
-    absent, pool = opened.conductor.unavailable, opened.conductor.pool
-    await opened.close()
-    if absent and all(worker.name in absent for worker in pool):
-        name, why = next(iter(absent.items()))
-        raise ConfigError(f"no worker can be asked: {name}: {why.message}", hint=why.hint)
+    Models at an address are asked for one word. Raises `ConductorError` with the reason.
+    """
+    from conductor_cli.app.conductor_factory import open_conductor  # `serve` starts without them
+    from conductor_cli.app.keys import open_key_store
+    from conductor_cli.app.workers import run_worker_test
+    from conductor_cli.core.plan import SELF
+    from conductor_cli.models.command.programs import PROGRAMS
+
+    settings = options.settings()
+    opened = await open_conductor(settings, only=options.workers)
+    try:
+        absent = opened.conductor.unavailable
+        workers = [worker for worker in opened.conductor.pool if worker.name not in absent]
+        if not workers:
+            name, why = next(iter(absent.items()))
+            raise ConfigError(f"no worker can be asked: {name}: {why.message}", hint=why.hint)
+        planners, stored = [] if opened.planner is None else [opened.planner], open_key_store(settings)
+        for what, models in (("the planner does not answer", planners), ("no worker answers", workers)):
+            # Weights and programs of this machine were found; to load or start them here would take long.
+            if not models or any(model.kind in {"llama", SELF, *PROGRAMS} for model in models):
+                continue
+            asked = [asyncio.create_task(run_worker_test(model, settings.environ, stored)) for model in models]
+            failed = []
+            for done in asyncio.as_completed(asked):
+                if (tested := await done).state != "failed":
+                    break
+                failed.append(tested)
+            else:
+                raise ConfigError(
+                    f"{what}: {'; '.join(tested.text for tested in failed)}",
+                    hint=failed[0].hint or "see: conductor doctor",
+                )
+            for task in asked:
+                task.cancel()
+    finally:
+        await opened.close()
 
 
 @contextmanager
