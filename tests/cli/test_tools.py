@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -78,6 +79,36 @@ def keyring(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
+@pytest.mark.usefixtures("keyring")
+def test_servers_of_an_mcp_file_are_added_without_their_secrets(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers = {
+        "git": {"command": "uvx", "args": ["mcp-server-git"],
+                "env": {"TOKEN": "s3cr3t", "HOME_DIR": "${env:HOME_DIR}"}},
+        "web": {"type": "http", "url": "https://example.com/mcp",
+                "headers": {"Authorization": "Bearer ${WEB_TOKEN}", "X-Key": "k3y"}},
+        "off": {"command": "no", "disabled": True},
+    }  # fmt: skip
+    for name, key in (("claude.json", "mcpServers"), ("code.json", "servers")):
+        (tmp_path / name).write_text(json.dumps({key: servers}))
+        done = stage.ok("tools", "import", tmp_path / name)
+    assert "git is configured already" in done.err
+    rows = {row["name"]: row for row in stage.ok("tools", "list", "--json").json}
+    assert rows.keys() == {"git", "web"}
+    assert rows["git"]["env"] == ["TOKEN", "HOME_DIR"]
+    assert "Bearer $WEB_TOKEN" in stage.own.read_text()
+    assert not {"s3cr3t", "k3y"} & set(re.findall(r"\w+", stage.own.read_text() + done.err))
+    # The header's secret is in the keyring, and goes with the server.
+    assert "k3y" in (stage.home / "backend/tool:web").read_text()
+    stage.ok("tools", "rm", "git", "web")
+    assert not (stage.home / "backend/tool:web").exists()
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.null.Keyring")
+    told = ("TOKEN: export TOKEN=", "web is not added, because it has a secret and no working keyring found")
+    stage.ok("tools", "import", tmp_path / "code.json", told=told)
+    assert "k3y" not in stage.own.read_text()
+
+
 @pytest.fixture
 def web(stage: Stage, keyring: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The tools `web`, whose server asks for a login; the file says what it does. The browser goes where it is sent."""
@@ -140,7 +171,7 @@ def test_a_login_goes_on_in_the_browser_and_lasts(web: Path, stage: Stage, monke
 
 
 @pytest.mark.usefixtures("keyring")
-def test_the_secret_of_a_header_is_kept_in_the_keyring(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_secret_of_a_header_is_kept_in_the_keyring(stage: Stage) -> None:
     """One that stands in a file works too, and doctor names it. No address but its own gets a stored one."""
     seen = list[str]()
 
@@ -164,13 +195,12 @@ def test_the_secret_of_a_header_is_kept_in_the_keyring(stage: Stage, monkeypatch
     assert "pl41n" not in stage.ok("tools", "list", "--json").out
     found = [row for row in stage.inside("doctor", "--offline", "--json").json["checks"] if row["name"] == "tools old"]
     assert "the secret of the header Authorization stands in" in found[0]["found"]
-    assert (stage.home / "backend/tool:web").exists()
-    stage.ok("tools", "rm", "web")
-    assert not (stage.home / "backend/tool:web").exists()
-    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.null.Keyring")
-    refused = stage.inside("tools", "add", "web", "https://example.com/mcp", "--header", "X-Key: s3cr3t")
-    assert (refused.code, "no working keyring found" in refused.err) == (4, True)
-    assert "web" not in stage.own.read_text()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"mcpServers": []}', '{"mcpServers": {"x": {}}}', '{"other": {}}'])
+def test_what_is_no_mcp_file_is_refused(stage: Stage, tmp_path: Path, text: str) -> None:
+    (tmp_path / "mcp.json").write_text(text)
+    stage.fails(2, "tools", "import", tmp_path / "mcp.json", told="not a file of MCP servers")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, fields, replace
@@ -16,6 +17,7 @@ from conductor_cli.app.workers import check_changeable
 from conductor_cli.config import ConfiguredTools, Settings
 from conductor_cli.config.files import own_section
 from conductor_cli.config.tables import VARIABLE, plain_secrets, update_tool_server
+from conductor_cli.core.bounded_parsing import parse_json
 from conductor_cli.core.errors import ConfigError, KeyMissing, UsageError
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool
@@ -272,6 +274,39 @@ def add_tool_server(
         known = stored_secrets(settings, name, url).get("headers", {})
         store_secrets(settings, name, url, {"headers": known | secret}, plaintext=plaintext)
     return bool(before)
+
+
+_REFERENCE: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-[^}]*)?\}")
+"""A variable in the files of Claude, Cursor and VS Code: `${NAME}`, `${NAME:-default}` or `${env:NAME}`."""
+
+
+def read_mcp_file(text: str) -> dict[str, tuple[dict[str, Any], list[str]]]:
+    """Return the servers in an `mcp.json` of Claude, Cursor or VS Code: a table for each, and what is not taken.
+
+    A variable keeps its name. The value of one that stands in the file is not copied. Raises `UsageError`.
+    """
+    try:
+        data = parse_json(text)
+        servers = data["mcpServers"] if "mcpServers" in data else data["servers"]
+        return {str(name): _read_mcp_server(entry) for name, entry in servers.items() if not entry.get("disabled")}
+    except (ValueError, LookupError, TypeError, AttributeError):
+        hint = 'it looks like this: {"mcpServers": {"git": {"command": "uvx", "args": ["mcp-server-git"]}}}'
+        raise UsageError("this is not a file of MCP servers", hint=hint) from None
+
+
+def _read_mcp_server(entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    table, missing = dict[str, Any](), list[str]()
+    if "url" in entry:
+        table["url"] = str(entry["url"])
+        headers = {str(name): _REFERENCE.sub(r"$\1", str(value)) for name, value in entry.get("headers", {}).items()}
+        table |= {"headers": headers} if headers else {}
+    else:
+        table["command"] = [str(entry["command"]), *map(str, entry.get("args", ()))]
+        given = {str(name): str(value) for name, value in entry.get("env", {}).items()}
+        table |= {"env": list(given)} if given else {}
+        missing += [f"the value of {name}: export {name}=…" for name, value in given.items() if "${" not in value]
+        missing += ["its directory: start conductor there"] if entry.get("cwd") else []
+    return table, missing
 
 
 Visit = tuple[str, Callable[[str], Awaitable[Mapping[str, str]]]]

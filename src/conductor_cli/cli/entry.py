@@ -62,7 +62,6 @@ _DROPPED: Final[Mapping[str, str]] = {
     "model path": "conductor model list --json",
     "model prepare": "nothing: the first question does it",
     "template edit": "an editor: conductor template save prints the file",
-    "tools import": "conductor tools add NAME -- COMMAND ARG…",
     "trace prune": "conductor trace rm --older-than 30d --keep 100",
     "trace diff": "diff <(conductor trace show A) <(conductor trace show B)",
     "trace path": "conductor trace show RUN --json | jq .trace",

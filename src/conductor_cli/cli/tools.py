@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -17,9 +18,10 @@ from conductor_cli.cli import options as opt
 from conductor_cli.cli.browser import one_visit, open_browser
 from conductor_cli.cli.keys import read_secret
 from conductor_cli.cli.output import print_json, print_notice, print_table, print_text
+from conductor_cli.cli.session import read_text_file
 from conductor_cli.cli.terminal_input import can_ask
 from conductor_cli.config import app_paths
-from conductor_cli.core.errors import UsageError
+from conductor_cli.core.errors import KeyMissing, UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_count, format_duration
 from conductor_cli.core.terminal_text import Column, one_line
 from conductor_cli.core.tools import tool_party
@@ -85,6 +87,27 @@ def add_tools_command(
         headers[key] = value or read_secret(f"value of {key}", f"conductor tools add {name} --header {key}").strip()
     existed = tools.add_tool_server(opt.stored_settings(context), name, given, headers, plaintext=insecure_storage)
     print_text(f"{'changed' if existed else 'added'} {name}; see what it offers: conductor tools test {name}")
+
+
+@app.command("import")
+def import_tools_command(
+    context: typer.Context, file: Annotated[Path, typer.Argument(metavar="FILE", help="For example .mcp.json.")]
+) -> None:
+    """Add the servers of an mcp.json of Claude, Cursor or VS Code; those that exist under the same name stay."""
+    settings = opt.stored_settings(context)
+    known = {row.name for row in tools.list_tool_servers(settings)}
+    for name, (given, missing) in tools.read_mcp_file(read_text_file(file)).items():
+        if name in known:
+            print_notice(f"{one_line(name)} is configured already, and stays as it is")
+            continue
+        try:
+            tools.add_tool_server(settings, name, given, given.pop("headers", {}))
+        except KeyMissing as error:
+            print_notice(f"{name} is not added, because it has a secret and {error.message}: use a variable there")
+            continue
+        print_text(f"added {name}")
+        for each in missing:
+            print_notice(f"{name}: not taken from the file: {one_line(each)}")
 
 
 @app.command("rm")
