@@ -22,7 +22,7 @@ from conductor_cli.state.home import FileState, State
 from conductor_cli.state.interfaces import Spender
 from conductor_cli.state.postgres import upkeep
 from conductor_cli.state.postgres.records import SharedState
-from conductor_cli.state.postgres.upkeep import check_database, export_files, import_files
+from conductor_cli.state.postgres.upkeep import check_database, export_days, export_files, import_files
 from conductor_cli.state.trace_file import open_trace
 from tests.state.cluster import PASSWORD, Cluster
 from tests.state.test_run_index import put
@@ -113,6 +113,22 @@ def test_a_state_moves_to_a_database_and_back_and_nothing_is_lost(shared: Shared
     ):  # fmt: skip
         assert (sum(again.counts.values()) - again.counts.get("attachments", 0), again.left) == (0, [])
     assert facts(source) == facts(shared)
+
+
+def test_a_day_that_is_over_is_one_parquet_file_with_the_same_lines(shared: SharedState, tmp_path: Path) -> None:
+    """Said again, nothing is new."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    source, place = files(tmp_path / "a"), tmp_path / "old.parquet"
+    fill(source)
+    import_files(source, shared, silent)
+    days = {run[:8] for run in source.traces.runs()}
+    assert export_days(shared, place.as_uri(), silent).counts == {"days": len(days)}
+    found: dict[str, bytes] = {}
+    for path in place.iterdir():
+        for row in parquet.read_table(path).to_pylist():
+            found[row["run"]] = found.get(row["run"], b"") + row["line"]
+    assert found == {run: lines for run, lines in content(source).items() if lines}
+    assert export_days(shared, str(place), silent).counts == {}
 
 
 def test_a_move_that_was_stopped_goes_on(shared: SharedState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,8 +38,9 @@ def state_command(
     """Look after the database that the setting state names.
 
     check says what it has and what is wrong. migrate brings its tables to the version of this program. export DIR
-    writes all of it as files. import reads files, without DIR those of this user. All go on where they were stopped.
-    release HOLD lets an expired hold of a call count nothing any more.
+    writes all of it as files; where DIR or a URL ends in .parquet, the traces of each day that is over as a file.
+    import reads files, without DIR those of this user. All go on where they were stopped. release HOLD lets an expired
+    hold of a call count nothing any more.
     """
     settings = opt.stored_settings(context)
     state = open_state(settings.paths)
@@ -99,12 +100,9 @@ def _check(state: SharedState, *, json: bool) -> None:
 
 
 def _move(settings: Settings, state: SharedState, action: Action, what: str | None, *, json: bool) -> None:
-    from conductor_cli.state.postgres.upkeep import FILE_ERRORS, export_files, import_files
+    from conductor_cli.state.postgres.upkeep import FILE_ERRORS, export_days, export_files, import_files
 
     place = Path(what) if what is not None else settings.paths.state
-    if action == "export" and place.suffix == ".parquet":  # for one release
-        hint = "export files: tools such as DuckDB read their lines of JSON and write Parquet"
-        raise UsageError("state export writes no Parquet files any more", hint=hint)
     if action == "import" and not place.is_dir():
         raise UsageError(f"{place} is no directory", hint="name the directory that has traces and spending")
     files = FileState(replace(settings.paths, state=place, database=""))
@@ -114,7 +112,12 @@ def _move(settings: Settings, state: SharedState, action: Action, what: str | No
             print_notice(f"{number:,} {kind}")
 
     try:
-        moved = import_files(files, state, tell) if action == "import" else export_files(state, files, tell)
+        if action == "import":
+            moved = import_files(files, state, tell)
+        elif place.suffix == ".parquet":
+            moved = export_days(state, str(what), tell)
+        else:
+            moved = export_files(state, files, tell)
     except FILE_ERRORS as error:
         message = f"{place}: {describe_system_error(error)}"
         raise ConfigError(message, hint="the same command goes on where it was stopped") from None

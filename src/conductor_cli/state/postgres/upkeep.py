@@ -16,8 +16,10 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
+from conductor_cli.core.errors import ConfigError
 from conductor_cli.models.disk import AppendLog, make_private_directory, read_lines, write_atomically
 from conductor_cli.state.home import SECRET_BYTES, FileState
 from conductor_cli.state.postgres.database import Database
@@ -161,6 +163,47 @@ def export_files(source: SharedState, target: FileState, tell: Tell) -> Moved:
         make_private_directory(secret.parent)
         write_atomically(secret, source.secret(), mode=0o600)
     target.secret()
+    return moved
+
+
+def export_days(source: SharedState, place: str, tell: Tell) -> Moved:
+    """Write the traces of each day that is over as a Parquet file below a directory or URL; a row for each line.
+
+    A day whose file is there stays as it is, unless runs came or went since. Raises `OSError`, `StateUnavailable`, and
+    `ConfigError` where pyarrow is not installed or knows no such place.
+    """
+    try:
+        import pyarrow as pa
+        from pyarrow import fs, parquet
+
+        files, root = fs.FileSystem.from_uri(place if "://" in place else str(Path(place).absolute()))
+    except ImportError:
+        hint = "pip install 'conductor-llm[parquet]'"
+        raise ConfigError("Parquet needs pyarrow, which is not installed", hint=hint) from None
+    except pa.ArrowException as error:
+        message = f"{place}: {str(error).splitlines()[0]:.200}"
+        raise ConfigError(message, hint="for example s3://bucket/traces.parquet") from None
+    moved = Moved()
+    files.create_dir(root)
+    for day, runs, size, live in source.database.call(
+        "SELECT r.day, array_agg(r.run ORDER BY r.run), sum(r.size)::bigint,"
+        " bool_or(COALESCE(l.until > clock_timestamp(), false)) FROM conductor_runs r"
+        " LEFT JOIN conductor_leases l ON l.run = r.run"
+        " WHERE r.day < (clock_timestamp() AT TIME ZONE 'UTC')::date GROUP BY r.day ORDER BY r.day"
+    ):
+        path, has = f"{root}/{day}.parquet", {"runs": str(len(runs)), "bytes": str(size)}
+        schema = pa.schema([("run", pa.string()), ("number", pa.int64()), ("line", pa.binary())], metadata=has)
+        there = files.get_file_info(path).is_file and parquet.read_schema(path, filesystem=files).metadata
+        if live:
+            moved.left.append(f"day {day} has a run that is being written")
+        elif there != schema.metadata:
+            # A file that is being written has another name, so the day is there whole or not at all.
+            with parquet.ParquetWriter(f"{path}.part", schema, filesystem=files, compression="zstd") as out:
+                for run in runs:
+                    lines = source.traces.lines_of(run).splitlines(keepends=True)
+                    out.write_table(pa.table([[run] * len(lines), range(1, len(lines) + 1), lines], schema=schema))
+            files.move(f"{path}.part", path)
+            tell("days", moved.add("days"))
     return moved
 
 
