@@ -1,21 +1,29 @@
-"""What replicas know of each other: runs of a process that was killed, traces over an outage, searches."""
+"""What replicas know of each other: runs of killed processes, traces over an outage, open circuits, searches."""
 
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from conductor_cli.core import events as ev
+from conductor_cli.core.errors import ModelError
+from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import Usage
+from conductor_cli.run.circuits import BreakerRules, Circuits
 from conductor_cli.state.postgres import database as module
+from conductor_cli.state.postgres import records
 from conductor_cli.state.postgres.database import Database
+from conductor_cli.state.postgres.records import SharedCircuits
 from conductor_cli.state.postgres.traces import SharedTraces
 from conductor_cli.state.stored_run import RunQuery
 from tests.state.cluster import Cluster
 from tests.state.test_run_index import events
 from tests.state.test_trace_store import RUN
+
+ANN = Worker(name="ann", kind="openai", model="m")
 
 
 @pytest.fixture
@@ -104,6 +112,32 @@ def test_what_a_full_disk_kept_from_a_trace_is_written_when_it_has_room(
         writer.close()
     writer.try_again()
     assert list(after.events(RUN)) == happened
+
+
+def test_a_circuit_that_one_replica_has_opened_is_open_for_all(
+    databases: tuple[Database, Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within two seconds, until a call is answered; no name and no address of a worker is told."""
+    monkeypatch.setattr(records, "NEWS_SECONDS", 0.0)
+    one, two = (Circuits(BreakerRules(failures=1)) for _ in range(2))
+    one.board, two.board = (SharedCircuits(database) for database in databases)
+
+    def known(what: bool) -> None:
+        for _ in range(200):
+            if (two.why_skipped(ANN) is not None) == what:
+                return
+            time.sleep(0.01)
+        pytest.fail("nothing was heard of it")
+
+    assert two.why_skipped(ANN) is None
+    one.failed(ANN, ModelError("overloaded", "503"))
+    known(what=True)
+    why = two.why_skipped(ANN)
+    assert why is not None
+    assert (why.reason, "a server error" in why.message) == ("circuit_open", True)
+    assert "ann" not in str(databases[0].call("SELECT * FROM conductor_circuits"))
+    one.succeeded(ANN)
+    known(what=False)
 
 
 def test_without_an_index_of_letters_searches_find_the_same(databases: tuple[Database, Database]) -> None:

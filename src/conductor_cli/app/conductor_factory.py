@@ -202,6 +202,7 @@ async def open_conductor(
         tools, remarks = open_tools(settings, pool, attachments), (*remarks, *without)
     spend = spend or open_state(settings.paths).spending
     daily_spend = None if settings.rehearsal else spend(settings.day_limits, planner=planner)
+    loaded.circuits.board = open_state(settings.paths).circuits
     profile = await resolve_profile(settings, model)
     name = "plan file"
     if planner is not None:

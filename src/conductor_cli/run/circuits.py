@@ -6,17 +6,22 @@ made, *open* while they are not, and *half open* once its time is over: then one
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from conductor_cli.core.errors import Failure, FailureKind, ModelError
 from conductor_cli.core.formatting import format_count, format_duration
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.presets import account_of, key_hint, provider_name
+from conductor_cli.state.interfaces import ToldCircuit
+
+if TYPE_CHECKING:
+    from conductor_cli.state.postgres.records import SharedCircuits  # only where there is a database
 
 CircuitState = Literal["closed", "open", "half_open"]
 
@@ -132,16 +137,20 @@ class Circuits:
 
     def __init__(self, rules: BreakerRules = BreakerRules(), clock: Callable[[], float] = time.monotonic) -> None:
         self.rules = rules  # Those of the newest run: settings may change while a server runs
+        self.board: SharedCircuits | None = None  # Where other processes tell of theirs
         self._clock = clock
         self._circuits: dict[_Key, Circuit] = {}
 
     def why_skipped(self, worker: Worker) -> Failure | None:
-        if not self.rules.failures or not self._circuits:
+        if not self.rules.failures or not (self._circuits or self.board):
             return None
         now = self._clock()
         for key in _keys_of(worker):
             circuit = self._circuits.get(key)
             left = circuit.seconds_left(now) if circuit is not None else None
+            if left is None and self.board is not None and (told := self.board.find(_hash(key))) is not None:
+                circuit = Circuit()
+                left, circuit.failures, circuit.reason, circuit.kind = told
             if circuit is not None and left is not None:
                 who = key[1] if key[0] == "provider" else "it"
                 message = f"{worker.name}: {_describe(circuit, left, who)}"
@@ -167,14 +176,20 @@ class Circuits:
     def succeeded(self, worker: Worker) -> None:
         for key in _keys_of(worker) if self._circuits else ():
             if (circuit := self._circuits.get(key)) is not None:
+                if self.board is not None and circuit.state(self._clock()) != "closed":
+                    self.board.withdraw(_hash(key))
                 circuit.succeed()
 
     def failed(self, worker: Worker, error: ModelError) -> None:
         for key in _keys_of(worker):
             circuit, now = self._circuits.get(key) or Circuit(shared=key[0] == "provider"), self._clock()
+            before = circuit.opened
             circuit.fail(worker.name, error, self.rules, now)
             if circuit.failures:  # else it says nothing of the next call, and no call looks for it
                 self._circuits[key] = circuit
+            if self.board is not None and circuit.opened > before:
+                told = ToldCircuit(circuit.seconds_left(now) or 0.0, circuit.failures, circuit.reason, circuit.kind)
+                self.board.publish(_hash(key), told)
 
     def reports(self) -> list[CircuitReport]:
         now, reports = self._clock(), []
@@ -194,6 +209,10 @@ def _describe(circuit: Circuit, seconds: float, who: str) -> str:
     times, why = format_count(circuit.failures, "time"), WORDS.get(circuit.reason, "an error")
     often = f"{times} in a row, the last time by {why}" if circuit.failures > 1 else f"by {why}"
     return f"skipped {how_long}, because {who} failed {often}"
+
+
+def _hash(key: _Key) -> str:
+    return hashlib.sha256(repr(key).encode("utf-8", "replace")).hexdigest()
 
 
 def _keys_of(worker: Worker) -> tuple[_Key, ...]:

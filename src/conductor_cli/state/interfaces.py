@@ -15,11 +15,11 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import reduce
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Attachment
-from conductor_cli.core.errors import ModelError, UsageError
+from conductor_cli.core.errors import FailureKind, ModelError, UsageError
 from conductor_cli.core.learning import Rating
 from conductor_cli.core.ledger import DayBudget, Reservation
 from conductor_cli.core.pool import DayLimits, Worker
@@ -290,6 +290,15 @@ class StoredRatings:
 
     ratings: tuple[Rating, ...] = ()
     problem: str = ""
+
+
+class ToldCircuit(NamedTuple):
+    """A circuit that is open for some more seconds, and why."""
+
+    seconds: float
+    failures: int
+    reason: str
+    kind: FailureKind
 
 
 class AttachmentStore(ABC):

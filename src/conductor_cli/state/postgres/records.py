@@ -1,4 +1,4 @@
-"""The state of several replicas in PostgreSQL, with its small records: ratings, names, attachments, leases."""
+"""The state of several replicas in PostgreSQL, and its records: ratings, names, attachments, circuits, leases."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from conductor_cli.core.ledger import NO_DAY_LIMITS
 from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.core.serialization import dump
 from conductor_cli.keys.key_store import POSTGRESQL, KeyStore
-from conductor_cli.state.interfaces import USER, AttachmentStore, Spender, Spending, StoredRatings
+from conductor_cli.state.interfaces import USER, AttachmentStore, Spender, Spending, StoredRatings, ToldCircuit
 from conductor_cli.state.postgres.database import Database, storable
 from conductor_cli.state.postgres.spending import SharedSpend, read_shared_spent
 from conductor_cli.state.postgres.traces import LEASE_SECONDS, PLACE, SharedTraces
@@ -30,7 +30,7 @@ from conductor_cli.state.trace_file import ENDS, events_in
 
 REQUEST_SECONDS: Final = 24 * 3600  # How long a request with an Idempotency-Key is answered by the same run
 NEWEST: Final = 2000  # Ratings that are read. What is before them weighs nothing any more
-NEWS_SECONDS: Final = 2.0  # How old the ratings of other replicas may be
+NEWS_SECONDS: Final = 2.0  # How old the news of other replicas may be
 
 
 class SharedRatings:
@@ -135,6 +135,45 @@ _UNNEEDED: Final = (
 )
 
 
+class SharedCircuits:
+    """What replicas tell each other of open circuits. `key` is a hash of what one is of.
+
+    Nobody waits for it: what others say is known two seconds later, and a database that is away costs only this news.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._known = dict[str, tuple[float, ToldCircuit]]()
+        self._read_at = -NEWS_SECONDS
+
+    def publish(self, key: str, circuit: ToldCircuit) -> None:
+        statement = (
+            "INSERT INTO conductor_circuits VALUES (%s, clock_timestamp() + make_interval(secs => %s), %s)"
+            " ON CONFLICT (key) DO UPDATE SET until = excluded.until, circuit = excluded.circuit"
+            " WHERE conductor_circuits.until < excluded.until"
+        )
+        self._database.soon(self._database.call, statement, key, circuit.seconds, json.dumps(circuit[1:]))
+
+    def withdraw(self, key: str) -> None:
+        self._database.soon(self._database.call, "DELETE FROM conductor_circuits WHERE key = %s", key)
+
+    def find(self, key: str) -> ToldCircuit | None:
+        now = time.monotonic()
+        if now - self._read_at > NEWS_SECONDS:
+            self._read_at = now
+            self._database.soon(self._read)
+        until, circuit = self._known.get(key, (now, None))
+        return circuit._replace(seconds=until - now) if circuit is not None and until > now else None
+
+    def _read(self) -> None:
+        rows = self._database.call(
+            "SELECT key, extract(epoch FROM until - clock_timestamp())::float8, circuit FROM conductor_circuits"
+            " WHERE until > clock_timestamp() LIMIT 10000"
+        )
+        now = time.monotonic()
+        self._known = {key: (now + left, ToldCircuit(left, *json.loads(why))) for key, left, why in rows}
+
+
 class LeftRun(NamedTuple):
     """A run whose process is gone, and which this process has now. `events` are what had happened."""
 
@@ -228,6 +267,10 @@ class SharedState:
     @cached_property
     def traces(self) -> SharedTraces:
         return SharedTraces(self.database)
+
+    @cached_property
+    def circuits(self) -> SharedCircuits:
+        return SharedCircuits(self.database)
 
     @cached_property
     def leases(self) -> Leases:
