@@ -233,6 +233,33 @@ def test_a_chat_without_traces_has_no_name(stage: Stage, capsys: pytest.CaptureF
     assert "this chat is not stored" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("program", ["xclip", ""])
+def test_copy_takes_the_desktop_s_program_or_the_terminal(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], program: str
+) -> None:
+    """What a terminal would obey is not copied."""
+    stage.models["alpha"] = says("ls\x1b[2J -l\r")
+    if program:
+        (tmp_path / program).write_text(f"#!/bin/sh\n/bin/cat > {tmp_path}/copied\n")
+        (tmp_path / program).chmod(0o755)
+    for name in ("SSH_CONNECTION", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DISPLAY", ":0")
+
+    async def work(chat: ChatSession) -> None:
+        await chat.ask("How?")
+        monkeypatch.setenv("PATH", str(tmp_path))
+        await enter(chat, "/copy")
+
+    run_in_chat(work)
+    said = capsys.readouterr().err
+    if program:
+        assert (tmp_path / "copied").read_text() == "ls -l\n"
+        assert "copied" in said
+    else:
+        assert "\x1b]52;c;bHMgLWwK\x07" in said
+
+
 # Settings
 
 
@@ -287,6 +314,7 @@ def test_changed_settings_keep_the_models_open(stage: Stage) -> None:
         ("/conductor nowhere/model", "nowhere/model"),
         ("/tools nothing", "no tool server is named 'nothing'"),
         ("/name two words", "is no name for a conversation"),
+        ("/copy", "there is no answer to copy yet"),
     ],
 )
 def test_invalid_command_changes_nothing(

@@ -135,3 +135,21 @@ def test_a_run_becomes_a_template_that_asks_the_same(stage: Stage) -> None:
     assert [step["worker"] for step in done.json["steps"]] == ["alpha", "beta"]
     assert "What is $question, and $$?" in stage.asked("beta")[-1].body.decode()
     assert len(stage.asked("planner")) == 1
+
+
+def test_an_edited_template_is_the_user_s(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It begins as the one of that name; what cannot be read is kept and reported."""
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\nprintf "$ADDED" >> "$1"\n')
+    editor.chmod(0o755)
+    monkeypatch.setattr("conductor_cli.cli.template.TERMINAL", "/dev/null")
+    env = {"VISUAL": str(editor), "ADDED": "# mine"}
+    assert "saved" in stage.ok("template", "edit", "review", env=env).out
+    saved = own(stage) / "review.toml"
+    assert saved.read_text().endswith("# mine")
+    assert 'subtask = "List the defects' in saved.read_text()
+    stage.fails(2, "template", "edit", "../x", env=env, told="is no name for a template")
+    assert "nothing was changed" in stage.ok("template", "edit", "new", env=env | {"ADDED": ""}).out
+    stage.fails(3, "template", "edit", "review", env=env | {"ADDED": "\nx"}, told="not valid TOML")
+    assert "saved" in stage.ok("template", "edit", "review", env=env | {"ADDED": "=1"}).out
+    assert saved.read_text().endswith("# mine\nx=1")

@@ -30,6 +30,7 @@ SHIPPED: Final = Path(__file__).parents[1] / "recipes"
 NAME: Final = re.compile(r"[A-Za-z0-9][\w-]{0,39}")
 PLACEHOLDER: Final = re.compile(r"\$(\$|[a-z][a-z0-9_]*)")
 QUESTION: Final = "question"  # The placeholder of the words on the command line
+SKELETON: Final = 'question = """\n$question\n"""\n# what else it may have: docs/templates.md\n'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +78,14 @@ class TemplateFile:
                 raise DecodeError(f"unknown {', '.join(sorted(unknown))}")
             return load(Template, dict(self.source.values))
         except DecodeError as error:
-            raise UsageError(f"{self.path}: {error}", hint="change the file") from None
+            raise UsageError(f"{self.path}: {error}", hint=f"conductor template edit {self.name}") from None
 
 
-def own_directory(settings: Settings) -> Path:
-    """Where the user's templates are."""
-    return settings.paths.config / "templates"
+def own_path(settings: Settings, name: str) -> Path:
+    """Where the user's template of this name is. Raises `UsageError` for a name that cannot be used."""
+    if not NAME.fullmatch(name):
+        raise UsageError(f"{name!r:.60} is no name for a template", hint="use letters, digits, - and _")
+    return settings.paths.config / "templates" / f"{name}.toml"
 
 
 def find_templates(settings: Settings) -> dict[str, TemplateFile]:
@@ -91,7 +94,8 @@ def find_templates(settings: Settings) -> dict[str, TemplateFile]:
     So a project cannot take the place of one that the user wrote.
     """
     places = [place.parent / ".conductor" / "templates" for place in reversed(project_places()) if settings[SWITCH]]
-    directories = [("yours", own_directory(settings)), *(("project", place) for place in places), ("shipped", SHIPPED)]
+    directories = [("yours", settings.paths.config / "templates"), *(("project", place) for place in places)]
+    directories.append(("shipped", SHIPPED))
     found = dict[str, TemplateFile]()
     for origin, directory in directories:
         for path in sorted(directory.glob("*.toml")):
@@ -149,19 +153,13 @@ def fill_template(template: Template, name: str, given: Mapping[str, str], words
     return filled
 
 
-def save_template(settings: Settings, name: str, text: str) -> Path:
-    """Write a new template of the user. Raises `UsageError` for a name that cannot be used, or is in use."""
-    path = own_directory(settings) / f"{name}.toml"
-    if not NAME.fullmatch(name):
-        raise UsageError(f"{name!r:.60} is no name for a template", hint="use letters, digits, - and _")
-    if path.exists():
-        raise UsageError(f"there is a template {name} already", hint=f"change {path}, or choose another name")
+def save_template(path: Path, text: str) -> None:
+    """Write a template of the user. Raises `UsageError`."""
     try:
         make_private_directory(path.parent)
         write_atomically(path, text, mode=0o600)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}", hint="check the disk") from None
-    return path
 
 
 def template_of_run(trace: Trace) -> str:

@@ -22,7 +22,7 @@ COMMANDS: Final[CommandTable] = {
         "batch": ("conductor_cli.cli.batch:batch_command", "Ask every question of a file."),
         "template": (
             "conductor_cli.cli.template:template_command",
-            "Save, list and show templates of questions.",
+            "Save, list and edit templates of questions.",
         ),
     },
     "Setup": {

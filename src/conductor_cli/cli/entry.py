@@ -61,7 +61,6 @@ _DROPPED: Final[Mapping[str, str]] = {
     "pools": 'a table of config.toml, [pools.NAME] with workers = ["A", "B"]; conductor config show names the file',
     "model path": "conductor model list --json",
     "model prepare": "nothing: the first question does it",
-    "template edit": "an editor: conductor template save prints the file",
     "trace prune": "conductor trace rm --older-than 30d --keep 100",
     "trace diff": "diff <(conductor trace show A) <(conductor trace show B)",
     "trace path": "conductor trace show RUN --json | jq .trace",
@@ -149,8 +148,7 @@ def explain_typer_error(error: TyperException) -> UsageError:
             meant = nearest(found["given"], known)
             listed = f"{', '.join(known[:-1])} or {known[-1]}" if len(known) > 1 else known[0]
             message = f"{shown} takes {listed}, not {found['given']!r:.40}"
-            gone = _DROPPED.get(f"{path} {found['given']}".removeprefix("conductor "))
-            hint = f"it was dropped; use instead: {gone}" if gone else f"did you mean {meant}?" if meant else ""
+            hint = f"did you mean {meant}?" if meant else ""
         for pattern, words in _EXPECTED.items():
             if found := re.fullmatch(pattern, wrong, re.DOTALL):
                 message = f"{shown} {words.format(*found.groups())}"

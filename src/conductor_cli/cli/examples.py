@@ -40,6 +40,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "template": (
         ("See which there are", "conductor template list"),
         ("Make one of the last run", "conductor template save weekly"),
+        ("Change it", "conductor template edit weekly"),
     ),
     "trace": (
         ("Find the runs about a subject", "conductor trace list migration --since 7d"),

@@ -30,6 +30,12 @@ if TYPE_CHECKING:
 NARROWEST: Final = 20
 """Lines are wrapped for at least so many columns; a narrower terminal breaks them itself."""
 
+CLIPBOARDS: Final = {
+    "pbcopy": "", "wl-copy": "WAYLAND_DISPLAY", "xclip -selection clipboard": "DISPLAY", "xsel -ib": "DISPLAY",
+    "clip.exe": "",
+}  # fmt: skip
+"""Programs that copy what they read, each with the variable that must be set for it."""
+
 _INDENT: Final = re.compile(r" *(?:\d+\. |[a-z]{1,10} {2,})?")
 """The indent of a line with its number or label. The rest of a wrapped line is aligned after it."""
 
@@ -139,6 +145,31 @@ def wrap_lines(text: str, width: int) -> str:
             )  # fmt: skip
         lines.append(line)
     return "\n".join(lines)
+
+
+def copy_to_clipboard(text: str) -> str:
+    """Copy a text by the desktop's own program, or else by the terminal, and return what was done, for a notice.
+
+    What a terminal would obey when it is pasted there is left out.
+    """
+    import base64  # every start imports this module
+    import shutil
+    import subprocess
+
+    data = sanitize(KNOWN_SECRETS.redact(text)).encode()
+    for command, needs in CLIPBOARDS.items():
+        # Over SSH the desktop's program would copy on the other machine; the terminal copies on this one.
+        usable = "SSH_CONNECTION" not in os.environ and (not needs or os.environ.get(needs))
+        name, *options = command.split()
+        if usable and (path := shutil.which(name)):
+            with suppress(OSError, subprocess.SubprocessError):
+                # Its output goes nowhere: it stays to serve the text, and a pipe would be waited for.
+                quiet, line = subprocess.DEVNULL, [path, *options]
+                subprocess.run(line, input=data, stdout=quiet, stderr=quiet, timeout=5, check=True)  # noqa: S603
+                return "copied"
+    sys.stderr.write(f"\x1b]52;c;{base64.b64encode(data).decode()}\x07")
+    sys.stderr.flush()
+    return "copied, if this terminal lets programs do so (OSC 52)"
 
 
 def print_table(columns: Sequence[str | Column], rows: Sequence[Sequence[str]]) -> None:

@@ -24,7 +24,15 @@ from conductor_cli.cli.chat_prompt import ChatEnded, ChatPrompt
 from conductor_cli.cli.chat_session import ChatSession
 from conductor_cli.cli.keypress import keep_typed_text
 from conductor_cli.cli.options import check_flags
-from conductor_cli.cli.output import print_error, print_line, print_notice, print_page, print_table, terminal_width
+from conductor_cli.cli.output import (
+    copy_to_clipboard,
+    print_error,
+    print_line,
+    print_notice,
+    print_page,
+    print_table,
+    terminal_width,
+)
 from conductor_cli.cli.session import pasted_file
 from conductor_cli.cli.terminal_input import on_signal
 from conductor_cli.config import find_setting, format_value
@@ -96,7 +104,6 @@ ALL: Final = "all"
 """What `/workers` takes for every worker."""
 
 DROPPED: Final = {
-    "copy": "it was dropped: mark it in the terminal; outside: conductor trace show RUN --json | jq -r .answer",
     "edit": "it was dropped: Up and Ctrl-R bring earlier messages back, Ctrl-X Ctrl-E opens your editor",
     "save": "it was dropped; outside: conductor trace show RUN > FILE",
 }
@@ -286,6 +293,12 @@ async def _name(chat: ChatSession, rest: str) -> None:
         print_notice("/new, then /name NAME goes on with one; outside: conductor chat --name NAME")
 
 
+async def _copy(chat: ChatSession, _: str) -> None:
+    if not chat.turns:
+        raise UsageError("there is no answer to copy yet", hint="type a question")
+    print_notice(copy_to_clipboard(chat.turns[-1].answer))
+
+
 async def _undo(chat: ChatSession, _: str) -> None:
     print_notice(f"removed: {shorten_question(chat.undo())}")
     print_notice(describe_conversation(chat.turns))
@@ -366,6 +379,7 @@ COMMANDS: Final = {command.name: command for command in (
     SlashCommand(name="cost", help="show what this chat has cost", act=_cost),
     SlashCommand(name="limits", takes="[NAME VALUE|-]", help="show or set the limits of each run", act=_limits,
             offers=(lambda _: [(limit.name.removeprefix("limits."), limit.help) for limit in LIMITS],)),
+    SlashCommand(name="copy", help="copy the last answer to the clipboard", act=_copy),
     SlashCommand(name="exit", help="leave, like Ctrl-D", act=_exit),
 )}  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""`conductor template`: save, list and show templates of questions; and a template for `ask`."""
+"""`conductor template`: save, list, show and edit templates of questions; and a template for `ask`."""
 
 from __future__ import annotations
 
@@ -8,26 +8,30 @@ from typing import Annotated, Literal
 import typer  # noqa: TC002 - Typer reads the annotations
 
 from conductor_cli.app.templates import (
+    SKELETON,
     Template,
+    TemplateFile,
     fill_template,
     find_template,
     find_templates,
     is_unseen,
     note_seen,
+    own_path,
     save_template,
     template_of_run,
 )
 from conductor_cli.app.worker_selection import discovered_workers, offered_workers
 from conductor_cli.cli import options as opt
+from conductor_cli.cli.keypress import TERMINAL
 from conductor_cli.cli.output import print_json, print_line, print_table
-from conductor_cli.cli.session import Session
+from conductor_cli.cli.session import Session, read_text_file
 from conductor_cli.cli.terminal_input import can_ask, confirm
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.terminal_text import Column
 from conductor_cli.state.home import open_state
 
-Action = Literal["list", "show", "save"]
+Action = Literal["list", "show", "save", "edit"]
 
 
 def template_command(
@@ -37,7 +41,7 @@ def template_command(
     run: Annotated[str, opt.argument("RUN", "The run of which save makes a template.")] = "last",
     json: opt.Json = False,
 ) -> None:
-    """Save, list and show templates: question, system text, workers, limits, schema and plan in one file.
+    """Save, list, show and edit templates: question, system text, workers, limits, schema and plan in one file.
 
     conductor ask -t NAME asks by one. They are yours, those of the project (.conductor/templates), and those that ship.
     """
@@ -61,9 +65,29 @@ def template_command(
         file = find_template(settings, name)
         print_line(file.source.text.rstrip("\n"))
         note_seen(file, settings)
-    else:
-        path = save_template(settings, name, template_of_run(open_state(settings.paths).traces.ended(run)))
-        print_line(f"saved {path}, which your editor can change")
+        return
+    path = own_path(settings, name)
+    if action == "save":
+        if path.exists():
+            raise UsageError(f"there is a template {name} already", hint=f"conductor template edit {name}")
+        save_template(path, template_of_run(open_state(settings.paths).traces.ended(run)))
+        print_line(f"saved {path}; to change it: conductor template edit {name}")
+        return
+    from conductor_cli.cli.approval import edit_text
+
+    there = find_templates(settings).get(name)
+    before = SKELETON if there is None else read_text_file(there.path)  # which may be no TOML yet
+    try:
+        with open(TERMINAL, "r+b", buffering=0) as terminal:  # noqa: PTH123 - a path of the system
+            text = edit_text(before, terminal.fileno(), lambda: False, path.name)
+    except OSError:
+        raise UsageError("editing needs a terminal", hint=f"write {path} yourself") from None
+    if text == before:
+        print_line("nothing was changed")
+        return
+    save_template(path, text)
+    TemplateFile(name=name, origin="yours", path=path).read()  # it is kept, and what is wrong is said
+    print_line(f'saved {path}; to use it: conductor ask -t {name} "…"')
 
 
 def open_template(session: Session, name: str, params: Sequence[str], words: str) -> Template:
