@@ -332,6 +332,22 @@ def test_a_mistyped_answer_is_asked_for_again(fresh: Stage) -> None:
     assert "answer with" in text
 
 
+def test_a_server_is_added_by_its_address(fresh: Stage) -> None:
+    person = Person(fresh)
+    person.answers(("skip):", "http://127.0.0.1:1/v1"), ("skip):", "nowhere:1"), ("skip):", fresh.url))
+    person.answers(("Model (Enter for alpha):", "beta"), ("skip):", fresh.url), ("Model (Enter for alpha):", ""))
+    person.answers(NO_KEY, ("Do these 2? [Y/n]", ""), ("[Y/n]", "n"), ("[Y/n]", "n"), ("Run it? [Y/n]", "n"))
+    person.answers(("Measure them now? [y/N]", ""))
+    code, text = person.end()
+    assert code == 0, text
+    assert "it offers alpha, beta" in text
+    assert "is no place that lists models" in text
+    workers = [item.worker for item in load_settings(fresh.environ()).workers]
+    assert sorted((each.name, each.model, each.options["base_url"]) for each in workers) == [
+        ("alpha", "alpha", fresh.url), ("beta", "beta", fresh.url),
+    ]  # fmt: skip
+
+
 def test_ctrl_c_keeps_finished_steps(fresh: Stage) -> None:
     person = Person(fresh, command=COMMAND, GEMINI_API_KEY=KEY)
     person.answers(NO_KEY, ("Do this? [Y/n]", "y"))

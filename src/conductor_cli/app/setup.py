@@ -27,7 +27,7 @@ from conductor_cli.models import disk
 from conductor_cli.models.command.process import installed_agents
 from conductor_cli.models.hardware import Gpu, Memory, find_gpus, physical_cores, read_memory
 from conductor_cli.models.llama.bindings import INSTALL_BUILT, is_installed
-from conductor_cli.models.presets import PRESETS, costs_nothing, is_local, model_of, recipient_of
+from conductor_cli.models.presets import PRESETS, base_url_of, costs_nothing, is_local, model_of, recipient_of
 from conductor_cli.models.prices import with_prices
 from conductor_cli.models.weights.download import missing_bytes
 from conductor_cli.models.weights.huggingface import cache_directory
@@ -203,11 +203,15 @@ def propose_workers(findings: Findings, settings: Settings) -> list[SetupStep]:
 def new_workers(findings: Findings, settings: Settings) -> list[Worker]:
     """The workers that were found, are not set up yet, and that no rule forbids, each under a free name."""
     names = {item.worker.name for item in settings.workers}
+
+    def place(worker: Worker) -> tuple[str, str, str]:
+        return worker.kind, model_of(worker), base_url_of(worker) if worker.kind == "openai-compatible" else ""
+
     # The same model of the same provider under another name would only answer twice.
-    known = {(item.worker.kind, model_of(item.worker)) for item in settings.workers}
+    known = {place(item.worker) for item in settings.workers}
     new = []
     for worker in with_prices([item for item in findings.workers if not policy_objection(settings, item)])[0]:
-        if (worker.kind, worker.model) not in known:
+        if place(worker) not in known:
             # A name has at most 40 characters.
             candidates = (worker.name, *(f"{worker.name[:36]}-{number}" for number in range(2, 99)))
             new.append(replace(worker, name=next(name for name in candidates if name not in names)))

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from dataclasses import replace
 from typing import Annotated, Any, Final
 
 import typer
@@ -23,13 +24,16 @@ from conductor_cli.app.setup import (
     propose_steps,
     propose_workers,
 )
+from conductor_cli.app.workers import list_offered_models
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.entry import run_command_line
-from conductor_cli.cli.output import print_json, print_line, print_notice, print_text
+from conductor_cli.cli.output import print_error, print_json, print_line, print_notice, print_text
 from conductor_cli.cli.terminal_input import ask_line, can_ask, confirm
 from conductor_cli.config import Settings, load_settings
-from conductor_cli.core.errors import UsageError
+from conductor_cli.core.errors import ConductorError, ModelError, UsageError
 from conductor_cli.core.formatting import format_count
+from conductor_cli.core.pool import Worker
+from conductor_cli.models.discovery import key_state_of, worker_name
 from conductor_cli.state.home import open_state
 
 INTERRUPTED: Final = 130
@@ -101,15 +105,22 @@ class Interview:
         for topic, text in self.findings.lines().items():
             print_text(f"  {topic:<8} {text}")
         if self.asks:
-            _print_heading("Keys")
+            _print_heading("Keys and model servers")
             storage = [] if self.findings.keyring else ["--insecure-storage"]
             if storage:
                 print_text("  no working keyring found: a key would be stored in a file that is not encrypted")
-            while name := ask_line("Provider for a key (e.g. openai; Enter to skip):"):
-                if self._run(["keys", "set", name, *storage]) == 0:
+            servers = list[Worker]()
+            question = (
+                "Provider for a key (openai), or base URL of a model server (http://HOST:PORT/v1; Enter to skip):"
+            )
+            while name := ask_line(question):
+                if ":" in name:
+                    servers += self._choose_model(name, storage)
+                elif self._run(["keys", "set", name, *storage]) == 0:
                     self._run(["keys", "test", name])
                     # A new key may bring a worker, which the next step then proposes.
                     self.findings = look_at_keys(self.findings, self.settings)
+            self.findings = replace(self.findings, workers=(*self.findings.workers, *servers))
         added = self._go_through(
             "Workers, the models that answer", propose_workers(self.findings, self.settings),
             "none found, so the planner answers too; a key adds one: conductor keys set PROVIDER",
@@ -131,6 +142,25 @@ class Interview:
             if confirm("Run it?", default=True):
                 self._run(["ask", "--rehearsal", DEMO_QUESTION])
         self._offer_calibration()
+
+    def _choose_model(self, url: str, storage: Sequence[str]) -> list[Worker]:
+        """The worker to propose for a server with OpenAI's API, if any; a key is stored where the server wants one."""
+        try:
+            names = [model.name for model in list_offered_models(self.settings, url)]
+        except ConductorError as error:
+            print_error(error)
+            wants_key = isinstance(error, ModelError) and key_state_of(error) in ("wrong", "failed")
+            command = ["keys", "set", "openai-compatible", "--base-url", url, *storage]
+            if wants_key and confirm("Does it need a key?", default=True) and self._run(command) == 0:
+                return self._choose_model(url, storage)
+            return []
+        print_text(f"  it offers {', '.join(names[:8]) or 'no chat model'}{' and more' if len(names) > 8 else ''}")
+        model = ask_line(f"Model (Enter for {names[0]}):") if names else None
+        if model is None:
+            return []
+        model = model or names[0]
+        options = {"base_url": url.rstrip("/")}
+        return [Worker(name=worker_name(model), kind="openai-compatible", model=model, options=options)]
 
     def _offer_calibration(self) -> None:
         """Name the workers without a measured card, and measure them where somebody agrees; `--yes` is no such consent.
