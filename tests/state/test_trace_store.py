@@ -133,7 +133,8 @@ def test_a_foreign_file_is_reported(tmp_path: Path, content: bytes) -> None:
 
 
 def test_who_follows_a_trace_reads_nothing_again_when_it_is_compressed(tmp_path: Path) -> None:
-    store, events = TraceStore(tmp_path), [begun(), ev.RunFinished(at=4.0, answer="12", usage=Usage())]
+    store = TraceStore(tmp_path)
+    events: list[ev.Event] = [begun(), ev.RunFinished(at=4.0, answer="12", usage=Usage())]
     writer, follower = store.open(RUN), TraceFollower(store.path(RUN))
     for event in events:
         writer.write(event)
