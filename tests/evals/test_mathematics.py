@@ -26,7 +26,7 @@ from conductor_cli.evals.scorers import SCORERS
         (r"\boxed{\$32,348}", r"\$32,\!348"), (r"\boxed{32348}", r"\$32,\!348"), (r"\boxed{1\,600}", "1600"),
         (r"\boxed{18.9}", r"\$18.90"),
         (r"The answer is \begin{pmatrix} 3 \\ 1 \end{pmatrix}.", r"\begin{pmatrix} 3 \\ 1 \end{pmatrix}"),
-        (r"\text{Tuesday}", r"\text{Tuesday}"),
+        (r"\text{Tuesday}", r"\text{Tuesday}"), (r"It is \sqrt{2}.", r"\sqrt{2}"), ("It is 70, not 71.", "70"),
     ],
 )  # fmt: skip
 def test_equal_expressions_are_right(text: str, answer: str) -> None:
@@ -54,7 +54,8 @@ def test_each_usual_form_of_an_answer_is_found(form: str, answer: str) -> None:
     ("text", "answer"),
     [
         ("", "4"), ("", ""), ("none", "4"), (r"\boxed{q - p}", "p - q"), (r"\boxed{0.33}", r"\frac13"), ("41", "42"),
-        (r"\boxed{\$32}", r"\$32,\!348"),
+        (r"\boxed{\$32}", r"\$32,\!348"), ("It is not 70.", "70"),
+        ("So it cannot be $70$.", "70"), ("70, not 71", "71"),
     ],
 )  # fmt: skip
 def test_other_expressions_are_wrong(text: str, answer: str) -> None:

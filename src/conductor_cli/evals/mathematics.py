@@ -55,6 +55,7 @@ _DENIES: Final = re.compile(r"(?:\w+\s+){0,2}(?:not|never)\b", re.IGNORECASE)
 _MARKED: Final = re.compile(r"(?<!\\)\$|\\[(\[]")
 _WORD: Final = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 _NAMED: Final = re.compile(r"\\(?:begin|end|text)\s*\{[^{}]*\}")  # words inside LaTeX, which are no prose
+_EXPRESSION: Final = re.compile(r"\$[^$\n]{1,400}\$|\\[(\[].{1,400}?\\[)\]]|[-+]?\d[\d.,/^]{0,400}")
 _FONT: Final = re.compile(r"\\(?:mathbf|mathrm|bf|rm|boldsymbol)(?![A-Za-z])")
 
 
@@ -75,9 +76,16 @@ def given_answer(text: str) -> str:
     if announced and (_DENIES.match(said) or "isn" in announced[-1][0][:12].lower()):
         return ""
     bare = said.strip("*` ")
-    if "\n" in bare or _MARKED.search(bare) or _WORD.search(_NAMED.sub("", bare)):
-        return said if announced and _MARKED.search(said) else text
-    return _boxed(bare)
+    prose = [*_WORD.finditer(_NAMED.sub(lambda named: " " * len(named[0]), bare))]
+    if not ("\n" in bare or _MARKED.search(bare)) and (not prose or "\\" in bare[prose[-1].end() :]):
+        return _boxed(bare[prose[-1].end() :] if prose else bare)  # behind words: "It is \sqrt{2}."
+    if announced and _MARKED.search(said):
+        return said
+    for found in reversed([*_EXPRESSION.finditer(text)]):  # "It is 70, not 71."
+        if not _DENIED_BOX.search(text, max(found.start() - 20, 0), found.start()):
+            break
+        text = text[: found.start()]
+    return text
 
 
 def _boxed(expression: str) -> str:
