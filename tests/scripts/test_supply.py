@@ -19,13 +19,12 @@ from tests.servers import SeenStep, Wire, loopback
 
 PACKAGES: Final = (("alpha", "1.0"), ("beta", "2.0"), ("beta", "3.0"))
 HOLE: Final = "PYSEC-2026-1"
-TODAY: Final = datetime.now(UTC).date()
 
 
 def allowing(place: Path, *, until: int, id_: str = HOLE) -> Path:
     """An entry that holds until so many days from now."""
-    file = place / "audit.toml"
-    entry = f'id = "{id_}"\npackage = "beta"\nreason = "never called"\nuntil = {TODAY + timedelta(days=until)}\n'
+    file, today = place / "audit.toml", datetime.now(UTC).date()
+    entry = f'id = "{id_}"\npackage = "beta"\nreason = "never called"\nuntil = {today + timedelta(days=until)}\n'
     file.write_text(f"[[allow]]\n{entry}")
     return file
 
@@ -122,7 +121,7 @@ def test_an_entry_needs_a_reason_and_a_day(tmp_path: Path) -> None:
 
 
 def test_every_entry_of_this_repository_can_be_read() -> None:
-    assert [entry.id for entry in audit.read_allowances(audit.ALLOWED) if entry.until < TODAY] == []
+    assert [entry.id for entry in audit.read_allowances(audit.ALLOWED) if entry.until < datetime.now(UTC).date()] == []
 
 
 def test_every_package_of_every_system_is_audited() -> None:
