@@ -77,7 +77,7 @@ class RunTelemetry:
         self._began = 0  # Nanoseconds since 1970 at the beginning of the run whose spans are made
 
     def read(self, event: ev.Event) -> None:
-        """Keep an event; with the last one, send all that they say."""
+        """Keep an event; the last one of a run makes the spans and sends them."""
         inner, place = event, tuple[int, ...]()
         while isinstance(inner, ev.NestedEvent):
             place = (*place, inner.step)
@@ -172,7 +172,7 @@ class RunTelemetry:
             self._attempt(attempt, pool, over, step)
 
     def _attempt(self, own: Sequence[ev.Event], pool: Pool, over: float, step: Span) -> None:
-        """Send an attempt by its `own` events, with its calls of tools, or the nested run that it is."""
+        """Send the span of an attempt, made from its `own` events, with its tool calls or its nested run inside."""
         first = own[0]
         assert isinstance(first, ev.StepStarted)
         worker = next((each for each in pool if each.name == first.worker), None)

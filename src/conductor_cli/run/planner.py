@@ -351,7 +351,7 @@ def _fall_back(state: RunContext, why: str) -> Failure | None:
 
 
 def _rules(state: RunContext, *, skipping: bool = False) -> PlanRules:
-    """Return the rules of the plan; with `skipping`, over the workers that are not skipped for a time."""
+    """Return the rules of the plan; `skipping` leaves out the workers that are skipped for a time."""
     given, excluded = bool(state.question.given), state.policy.excluded
     down = {*state.resources.down, *(state.resources.skipped if skipping else ())}
     if state.revision is not None:

@@ -221,7 +221,7 @@ def read_spent(directory: Path, first: date, by: Literal["worker", "key"] = "wor
 
 
 def exact_dollars(nano: int | None) -> Decimal | None:
-    """Dollars of billionths of them; None of an unknown amount."""
+    """Convert billionths of a dollar to dollars; an unknown amount stays None."""
     return None if nano is None else Decimal(nano) / NANO
 
 

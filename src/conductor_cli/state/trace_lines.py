@@ -58,7 +58,7 @@ class HashedLine(NamedTuple):
         return self.link_behind(link) == self.link
 
     def link_behind(self, link: bytes) -> bytes:
-        """The link that the line has behind the one with this `link`."""
+        """Return the hash that chains the line to the one before it, whose hash is `link`."""
         return _link(link, hashlib.sha256(self.body).digest())
 
 
@@ -98,7 +98,7 @@ class LineWriter:
     """Makes lines with hashes of the events of one run, without any of `secrets`. All else can be read back."""
 
     def __init__(self, secrets: Secrets, link: bytes = START) -> None:
-        """`link` is that of the line before."""
+        """`link` is the hash of the line before, which the next one is chained to."""
         self._secrets = secrets
         self._link = link
         self._waiting = list[_Piece]()
