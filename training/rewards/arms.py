@@ -15,6 +15,7 @@ import argparse
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,8 +97,8 @@ Move = Callable[[Training, Course], dict[str, float]]
 def learn(training: Training, lessons: Sequence[tuple[list[int], list[int]]]) -> float:
     """One step on lessons, prompts with their plans; the mean loss of a token of a plan."""
     count, total = sum(len(plan) for _, plan in lessons), 0.0
-    for part in parts(training, lessons):
-        logits, tokens, mask = plan_logits(training.model, *zip(*part, strict=True))
+    for part in parts(training, lessons, lambda lesson: len(lesson[1])):
+        logits, tokens, mask = plan_logits(training.model, [prompt for prompt, _ in part], [[plan] for _, plan in part])
         loss = cross_entropy(logits[mask].float(), tokens[mask], reduction="sum") / count
         loss.backward()
         total += float(loss.detach())
@@ -105,10 +106,10 @@ def learn(training: Training, lessons: Sequence[tuple[list[int], list[int]]]) ->
     return total
 
 
-def parts(training: Training, items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Items by as many as one backward pass has."""
-    size = training.planner.at_once
-    return (items[at : at + size] for at in range(0, len(items), size))
+def parts(training: Training, items: Sequence[T], length: Callable[[T], int]) -> Iterator[Sequence[T]]:
+    """Items by as many as one backward pass has, equally long ones together: padding takes as long as tokens."""
+    size, ordered = training.planner.at_once, sorted(items, key=length)
+    return (ordered[at : at + size] for at in range(0, len(items), size))
 
 
 def descend(training: Training) -> None:
@@ -187,20 +188,29 @@ def grpo(training: Training, course: Course) -> dict[str, float]:
     kept = kept[: course.questions]
     count = sum(len(plan) for _, own, _ in kept for plan in own)
     spreads, entropies = list[float](), list[float]()
-    for part in parts(training, kept):
-        prompts = [training.planner.prompt(task) for task, _, _ in part]
+    for part in parts(training, kept, lambda group: max(map(len, group[1]))):
+        prompts, groups = [training.planner.prompt(task) for task, _, _ in part], [own for _, own, _ in part]
         rewards = torch.tensor([rewards for _, _, rewards in part])
-        better = ((rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-4)).flatten()
-        logits, tokens, mask = plan_logits(training.model, prompts, [plan for _, own, _ in part for plan in own])
+        better = (rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-4)
+        # Equal plans of a group earned the same and have the same gradient: they are read once and count as often.
+        counts = [Counter(map(tuple, own)) for own in groups]
+        logits, tokens, mask = plan_logits(training.model, prompts, [list(each) for each in counts])
+        worths = [
+            dict(zip(map(tuple, own), row, strict=True)) for own, row in zip(groups, better.tolist(), strict=True)
+        ]
+        times, worth = (
+            torch.tensor([value for each in table for value in each.values()])[:, None].expand_as(mask)[mask]
+            for table in (counts, worths)
+        )
         logs = logits[mask].float().log_softmax(-1)
         entropy = -(logs.exp() * logs).sum(-1)
         chosen = logs.gather(-1, tokens[mask][:, None])[:, 0]
-        worth = better[:, None].expand_as(mask)[mask]
-        uncertain = entropy.detach() >= entropy.detach().quantile(1 - course.share)
+        every_entropy = entropy.detach().repeat_interleave(times)
+        uncertain = entropy.detach() >= every_entropy.quantile(1 - course.share)
         gain = worth * torch.exp(chosen - chosen.detach()) + course.entropy * entropy
-        (-(gain * uncertain).sum() / count).backward()  # DAPO: by the tokens of the whole step
+        (-(gain * times * uncertain).sum() / count).backward()  # DAPO: by the tokens of the whole step
         spreads += rewards.std(1).tolist()
-        entropies += entropy.detach().tolist()
+        entropies += every_entropy.tolist()
     descend(training)
     return {**found, "spread": mean(spreads), "entropy": mean(entropies)}
 

@@ -28,7 +28,9 @@ with require("torch"):
     import torch
 with require("transformers"):
     from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers.cache_utils import Cache, DynamicLayer
 
+ROOM: Final = 32  # tokens that a layer of a cache has room for
 SHOWN: Final = 0.9  # the least strength that stands in the table
 
 
@@ -78,6 +80,20 @@ def write_plan(plan: Plan, task: Task) -> str:
 
 
 # Words and weights
+
+
+def split(text: str) -> list[str]:
+    """The words of a text. The end of a line is one of them."""
+    return re.findall(r"\n|[^\s{}]+", text)
+
+
+def words() -> list[str]:
+    """All words of the prompts and the true plans but the mark, each once."""
+    texts = [*FRAMES, *IN_A_ROW, "1 2 3 4 5 | - , . ? and", "\n"]
+    texts += [f"{subject}{letter}" for subject in SUBJECTS for letter in "ABCDEFG"]
+    texts += [text for operation in OPERATIONS for text in (operation.told, *operation.nouns)]
+    texts += [*map(str, NUMBERS), *(key for table in FACTS.values() for key in table)]
+    return list(dict.fromkeys(word for text in texts for word in split(text)))
 
 
 class Marking(torch.nn.Embedding):  # type: ignore[misc, unused-ignore]
@@ -130,22 +146,13 @@ class SmallPlanner:
     validations = 6
 
     def __init__(self) -> None:
-        texts = [*FRAMES, *IN_A_ROW, "1 2 3 4 5 | - , . ? and", "\n"]
-        texts += [f"{subject}{letter}" for subject in SUBJECTS for letter in "ABCDEFG"]
-        texts += [text for operation in OPERATIONS for text in (operation.told, *operation.nouns)]
-        texts += [*map(str, NUMBERS), *(key for table in FACTS.values() for key in table)]
-        words = dict.fromkeys(word for text in texts for word in self._split(text))
-        self._words = ["<pad>", "<end>", *words]
+        self._words = ["<pad>", "<end>", *words()]
         self._numbers = {word: number for number, word in enumerate(self._words)}
 
-    @staticmethod
-    def _split(text: str) -> list[str]:
-        return re.findall(r"\n|[^\s{}]+", text)
-
     def encode(self, text: str) -> list[int]:
-        words = self._split(text)
-        marked = (before == MARK for before in ("", *words))
-        pairs = zip(words, marked, strict=False)
+        found = split(text)
+        marked = (before == MARK for before in ("", *found))
+        pairs = zip(found, marked, strict=False)
         return [self._numbers[word] + len(self._words) * after for word, after in pairs if word != MARK]
 
     def text(self, tokens: Sequence[int]) -> str:
@@ -197,55 +204,100 @@ def padded(rows: Sequence[Sequence[int]], *, left: bool = False) -> tuple[Any, A
     return torch.tensor(tokens), torch.tensor(mask)
 
 
-class Prefix:
-    """Prompts that a model has read, each for `group` plans: the logits of what follows, and the cache."""
+class Roomy(DynamicLayer):  # type: ignore[misc, unused-ignore]
+    """A layer of a cache with room for the next tokens, without gradients: else a third of the sampling is copying."""
 
-    def __init__(self, model: Any, prompts: Sequence[Sequence[int]], group: int) -> None:
-        tokens, mask = padded(prompts, left=True)
-        at = (mask.cumsum(1) - 1).clamp(min=0)
-        read = model(input_ids=tokens, attention_mask=mask, position_ids=at, use_cache=True, logits_to_keep=1)
+    room: list[Any]
+
+    def update(self, key_states: Any, value_states: Any, *_args: Any, **_kwargs: Any) -> tuple[Any, Any]:
+        old = self.get_seq_length()
+        new = old + key_states.shape[-2]
+        if not old or new > self.room[0].shape[-2]:
+            if not old:
+                self.lazy_initialization(key_states, value_states)
+            self.room = [
+                torch.cat([*([held] if old else []), more, more.new_empty(*more.shape[:-2], ROOM, more.shape[-1])], -2)
+                for held, more in ((self.keys, key_states), (self.values, value_states))
+            ]
+        else:
+            for room, more in zip(self.room, (key_states, value_states), strict=True):
+                room[..., old:new, :] = more
+        self.keys, self.values = (room[..., :new, :] for room in self.room)
+        return self.keys, self.values
+
+    def batch_select_indices(self, indices: Any) -> None:
+        length = self.get_seq_length()
+        self.room = [room[indices] for room in self.room]
+        self.keys, self.values = (room[..., :length, :] for room in self.room)
+
+
+class Prefix:
+    """Texts that a model has read: the logits of what follows each, and the cache. They begin as prompts."""
+
+    def __init__(self, model: Any, prompts: Sequence[Sequence[int]], cache: Cache | None = None) -> None:
+        tokens, self.mask = padded(prompts, left=True)
+        at = (self.mask.cumsum(1) - 1).clamp(min=0)
+        read = model(
+            input_ids=tokens, attention_mask=self.mask, position_ids=at, past_key_values=cache, use_cache=True,
+            logits_to_keep=1,
+        )  # fmt: skip
         self.model, self.cache = model, read.past_key_values
-        self.cache.batch_repeat_interleave(group)
-        self.logits = read.logits[:, -1].repeat_interleave(group, 0)
-        self.mask = mask.repeat_interleave(group, 0)
-        self.lengths = mask.sum(1).repeat_interleave(group, 0)
+        self.logits, self.lengths = read.logits[:, -1], self.mask.sum(1)
+
+    def take(self, rows: Any) -> None:
+        """Go on with these rows, of which any may come several times, and with no other."""
+        if rows.tolist() != list(range(len(self.mask))):
+            self.cache.batch_select_indices(rows)
+            self.logits, self.mask, self.lengths = self.logits[rows], self.mask[rows], self.lengths[rows]
 
     def follow(self, tokens: Any, mask: Any) -> Any:
-        """The logits after each of `tokens` (plans × length), which come next."""
+        """The logits after each of `tokens` (rows × length), which come next."""
         at = self.lengths[:, None] + torch.arange(tokens.shape[1])
         self.mask, self.lengths = torch.cat([self.mask, mask], 1), self.lengths + tokens.shape[1]
-        return self.model(
+        logits = self.model(
             input_ids=tokens, attention_mask=self.mask, position_ids=at, past_key_values=self.cache, use_cache=True
         ).logits
+        self.logits = logits[:, -1]
+        return logits
 
 
-def plan_logits(model: Any, prompts: Sequence[Sequence[int]], plans: Sequence[Sequence[int]]) -> tuple[Any, Any, Any]:
+def plan_logits(
+    model: Any, prompts: Sequence[Sequence[int]], plans: Sequence[Sequence[Sequence[int]]]
+) -> tuple[Any, Any, Any]:
     """The logits that predict each token of the plans, these tokens, and which of them are no padding.
 
-    There are as many plans for each prompt, those of the first prompt first.
+    `plans` has some for each prompt; what comes back has a row for each plan.
     """
-    tokens, mask = padded(plans)
-    prefix = Prefix(model, prompts, len(plans) // len(prompts))
-    more = prefix.follow(tokens[:, :-1], mask[:, :-1])
-    return torch.cat([prefix.logits[:, None], more], 1), tokens, mask.bool()
+    prefix = Prefix(model, prompts)
+    prefix.take(torch.arange(len(prompts)).repeat_interleave(torch.tensor([len(own) for own in plans])))
+    tokens, mask = padded([plan for own in plans for plan in own])
+    first = prefix.logits[:, None]
+    return torch.cat([first, prefix.follow(tokens[:, :-1], mask[:, :-1])], 1), tokens, mask.bool()
 
 
 def sample(
     model: Any, planner: Planner, prompts: Sequence[Sequence[int]], group: int, generator: Any = None
 ) -> list[list[int]]:
-    """`group` plans for each prompt, with their last token; without a generator, the likeliest tokens."""
-    end = planner.end
-    rows = list[Any]()
+    """`group` plans for each prompt, with their last token; without a generator, the likeliest tokens.
+
+    Plans that begin with the same tokens are read together until they part, and a plan with an end is read no more.
+    """
+    plans: list[list[int]] = [[] for _ in range(len(prompts) * group)]
+    open_, rows = plans, torch.arange(len(prompts)).repeat_interleave(group)
     with torch.inference_mode():
-        prefix = Prefix(model, prompts, group)
-        logits, open_ = prefix.logits, torch.ones(len(prompts) * group, dtype=torch.bool)
-        while len(rows) < planner.longest and open_.any():
+        prefix = Prefix(model, prompts, Cache(layer_class_to_replicate=Roomy))
+        while True:
+            logits = prefix.logits[rows]
             drawn = (
                 logits.argmax(-1) if generator is None
                 else torch.multinomial(logits.float().softmax(-1), 1, generator=generator)[:, 0]
             )  # fmt: skip
-            rows.append(torch.where(open_, drawn, end))
-            open_ = open_ & (drawn != end)
-            logits = prefix.follow(rows[-1][:, None], torch.ones(len(open_), 1, dtype=torch.long))[:, -1]
-    found = torch.stack(rows, 1).tolist()
-    return [row[: row.index(end) + 1] if end in row else row for row in found]
+            for plan, token in zip(open_, drawn.tolist(), strict=True):
+                plan.append(token)
+            going = drawn != planner.end
+            open_ = [plan for plan, more in zip(open_, going.tolist(), strict=True) if more]
+            if not open_ or len(open_[0]) == planner.longest:
+                return plans
+            nodes, rows = torch.stack([rows, drawn], 1)[going].unique(dim=0, return_inverse=True)
+            prefix.take(nodes[:, 0])
+            prefix.follow(nodes[:, 1:], torch.ones(len(nodes), 1, dtype=torch.long))

@@ -25,8 +25,8 @@ from conductor_cli.models.llama.gguf import check_model_file
 from conductor_cli.models.llama.lora import convert_adapter
 from conductor_cli.train.base_model import has_fast_bfloat16, quiet_libraries
 from conductor_cli.train.recipe import require
-from training.rewards.planner import PROFILE, format_context, read_plan, render, write_plan
-from training.rewards.world import Task
+from training.rewards.planner import PROFILE, format_context, read_plan, render, words, write_plan
+from training.rewards.world import MARK, Task
 
 with require("torch"):
     import torch
@@ -102,11 +102,14 @@ def save(model: Any, tokenizer: Any, out: Path) -> None:
 
 
 class SmolLM2:
-    """The planner: the model of a directory, with an adapter that is trained."""
+    """The planner: the model of a directory, with an adapter that is trained.
+
+    It has the tokens of the world's words alone, numbered anew: the logits of all 49,152 take a fifth of the time.
+    """
 
     longest = 60  # the longest true plan has 49
-    rates: Mapping[str, float] = {"start": 6e-4, "supervised": 3e-4, "best-of-8": 3e-4, "grpo": 1e-4}
-    at_once = 16
+    rates: Mapping[str, float] = {"start": 2e-3, "supervised": 1e-3, "best-of-8": 1e-3, "grpo": 5e-4}
+    at_once = 4
     validations = 3
 
     def __init__(self, out: Path) -> None:
@@ -116,21 +119,27 @@ class SmolLM2:
         if not (self.directory / "model.safetensors").exists():
             dequantise(self.file, self.directory)
         self.tokenizer = AutoTokenizer.from_pretrained(self.directory, local_files_only=True)
-        self.end = int(self.tokenizer.eos_token_id)
+        texts = [text for word in words() for text in (word, f" {word}")]
+        tokens = {token for text in [MARK, f" {MARK}", *texts] for token in self.tokenizer(text)["input_ids"]}
+        self.tokens = sorted(tokens | {self.tokenizer.eos_token_id})
+        self.numbers = {token: number for number, token in enumerate(self.tokens)}
+        self.end = self.numbers[self.tokenizer.eos_token_id]
+
+    def encode(self, text: str) -> list[int]:
+        """The numbers of the tokens of a text."""
+        return [self.numbers[token] for token in self.tokenizer(text, add_special_tokens=False)["input_ids"]]
 
     def prompt(self, task: Task) -> list[int]:
         """The tokens of the prompt for a question."""
-        text = render(Question(text=task.case.question), task.pool, format_context(task, PROFILE))
-        return list(self.tokenizer(text)["input_ids"])
+        return self.encode(render(Question(text=task.case.question), task.pool, format_context(task, PROFILE)))
 
     def written(self, plan: Plan, task: Task) -> list[int]:
         """The tokens of a plan of the true steps, with the end. A worker has the label for the subject of its step."""
-        text = write_plan(plan, task)
-        return [*self.tokenizer(text, add_special_tokens=False)["input_ids"], self.end]
+        return [*self.encode(write_plan(plan, task)), self.end]
 
     def text(self, tokens: Sequence[int]) -> str:
         """The text of a plan."""
-        return str(self.tokenizer.decode(tokens, skip_special_tokens=True))
+        return str(self.tokenizer.decode([self.tokens[number] for number in tokens], skip_special_tokens=True))
 
     def read(self, tokens: Sequence[int], task: Task) -> Plan | None:
         """The plan of some tokens; None if they are none, or without an end."""
@@ -142,6 +151,10 @@ class SmolLM2:
         dtype = torch.bfloat16 if has_fast_bfloat16() else torch.float32
         with quiet_libraries():
             model = AutoModelForCausalLM.from_pretrained(self.directory, dtype=dtype, local_files_only=True)
+            head, rows = model.get_output_embeddings(), model.get_input_embeddings().weight.detach()
+            head.weight = torch.nn.Parameter(head.weight.detach()[self.tokens])
+            model.set_input_embeddings(torch.nn.Embedding.from_pretrained(rows[self.tokens]))
+            model.config.vocab_size = len(self.tokens)
             layers = list(range(FIRST_LAYER, model.config.num_hidden_layers))
             settings = LoraConfig(
                 r=RANK, lora_alpha=2 * RANK, target_modules=LAYERS, layers_to_transform=layers,

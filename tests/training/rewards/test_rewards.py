@@ -187,7 +187,7 @@ def test_rewards_make_the_better_plans_of_a_group_likelier(monkeypatch: pytest.M
     plans, prompt = [[number, 1] for number in range(4, 12)], planner.prompt(task)
 
     def likely() -> list[float]:
-        logits, tokens, _ = arms.plan_logits(training.model, [prompt], plans)
+        logits, tokens, _ = arms.plan_logits(training.model, [prompt], [plans])
         return list(logits.log_softmax(-1).gather(-1, tokens[..., None])[..., 0].sum(1).tolist())
 
     before = likely()
