@@ -1,14 +1,15 @@
-"""`conductor batch --ray`: the questions are asked by an actor of Ray Data, and the files are those of any batch."""
+"""`--ray`: an actor of Ray Data asks, and what is written is that of any batch and of any evaluation."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.cli.stage import Stage
+from tests.cli.stage import Stage, says
 from tests.cli.test_batch import numbers, one, read
 
 pytest.importorskip("ray", reason="ray is not installed: make train-setup")
@@ -31,3 +32,23 @@ def test_a_batch_on_ray_asks_each_question_once_and_goes_on_without_it(one: Stag
     asked = len(one.asked("alpha"))
     assert one.inside(*words).code == 7
     assert len(one.asked("alpha")) == asked
+
+
+@pytest.mark.timeout(600)
+def test_an_evaluation_on_ray_runs_each_case_once_and_goes_on_without_it(one: Stage, tmp_path: Path) -> None:
+    """One that no worker answers is counted as failed; the same command, here without Ray, runs only that again."""
+    (tmp_path / "rfc3987_syntax.py").write_text("raise ImportError\n")
+    path = f"{tmp_path}{os.pathsep}{one.environ()['PYTHONPATH']}"
+    rows = [{"id": f"c{n}", "question": f"What is number {n}?", "answer": str(n)} for n in range(10, 16)]
+    cases = tmp_path / "cases.jsonl"
+    cases.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ("eval", cases, "--systems", "alone", "--yes", "--json")
+    with one.start(*words, "--ray", "auto", env={"PYTHONPATH": path}) as process:
+        out, err = process.communicate(timeout=500)
+    assert process.returncode == 0, err.decode()
+    assert [(system["right"], system["failed"]) for system in json.loads(out)["systems"]] == [(5, 1)]
+    asked = len(one.asked("alpha"))
+    one.models["alpha"] = says("13")
+    again = json.loads(one.inside(*words).out)["systems"]
+    assert [(system["right"], system["failed"]) for system in again] == [(6, 0)]
+    assert len(one.asked("alpha")) == asked + 1

@@ -189,18 +189,20 @@ def grpo(training: Training, course: Course) -> dict[str, float]:
     count = sum(len(plan) for _, own, _ in kept for plan in own)
     spreads, entropies = list[float](), list[float]()
     for part in parts(training, kept, lambda group: max(map(len, group[1]))):
-        prompts, groups = [training.planner.prompt(task) for task, _, _ in part], [own for _, own, _ in part]
+        prompts = [training.planner.prompt(task) for task, _, _ in part]
+        plans = [own for _, own, _ in part]
         rewards = torch.tensor([rewards for _, _, rewards in part])
         better = (rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-4)
         # Equal plans of a group earned the same and have the same gradient: they are read once and count as often.
-        counts = [Counter(map(tuple, own)) for own in groups]
+        counts = [Counter(tuple(plan) for plan in own) for own in plans]
         logits, tokens, mask = plan_logits(training.model, prompts, [list(each) for each in counts])
-        worths = [
-            dict(zip(map(tuple, own), row, strict=True)) for own, row in zip(groups, better.tolist(), strict=True)
+        earned = [
+            {tuple(plan): gain for plan, gain in zip(own, row, strict=True)}
+            for own, row in zip(plans, better.tolist(), strict=True)
         ]
         times, worth = (
-            torch.tensor([value for each in table for value in each.values()])[:, None].expand_as(mask)[mask]
-            for table in (counts, worths)
+            torch.tensor([value for table in tables for value in table.values()])[:, None].expand_as(mask)[mask]
+            for tables in (counts, earned)
         )
         logs = logits[mask].float().log_softmax(-1)
         entropy = -(logs.exp() * logs).sum(-1)

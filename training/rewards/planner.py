@@ -207,6 +207,8 @@ def padded(rows: Sequence[Sequence[int]], *, left: bool = False) -> tuple[Any, A
 class Roomy(DynamicLayer):  # type: ignore[misc, unused-ignore]
     """A layer of a cache with room for the next tokens, without gradients: else a third of the sampling is copying."""
 
+    keys: Any
+    values: Any
     room: list[Any]
 
     def update(self, key_states: Any, value_states: Any, *_args: Any, **_kwargs: Any) -> tuple[Any, Any]:

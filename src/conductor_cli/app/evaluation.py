@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -10,26 +10,35 @@ from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 from conductor_cli import __version__
 from conductor_cli.app import rehearsal
 from conductor_cli.app.conductor_factory import OpenedConductor, open_conductor
 from conductor_cli.app.keys import open_key_store
+from conductor_cli.app.ray_jobs import ask_over_nodes, check_node
 from conductor_cli.config import Settings
 from conductor_cli.config.schema import PREFIX
-from conductor_cli.core.errors import ConductorError, ConductorUnusable, KeyMissing, PolicyError, UsageError
+from conductor_cli.core.errors import (
+    ConductorError,
+    ConductorUnusable,
+    ConfigError,
+    KeyMissing,
+    PolicyError,
+    UsageError,
+)
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.serialization import dump
 from conductor_cli.evals.cases import COUNT, EVERYDAY, EVERYDAY_FILE, NAME, Case, hash_cases, make_basics, read_cases
 from conductor_cli.evals.cost import Budget, CostEstimate, estimate_cost, has_no_cost, unpriced_models
 from conductor_cli.evals.judge import Judge
 from conductor_cli.evals.outcomes import CaseOutcome, Evaluation, EvaluationSpec
-from conductor_cli.evals.runner import run_cases
+from conductor_cli.evals.runner import Row, case_runner, run_cases
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.evals.suites import DROPPED_SUITES, SUITES, read_suite, suite_by_columns
 from conductor_cli.evals.systems import DEFAULT, System, needs_planner, select_systems, unmeasured_workers
 from conductor_cli.models.disk import check_writable
-from conductor_cli.models.response_cache import model_identity
+from conductor_cli.models.response_cache import ResponseCache, model_identity
 from conductor_cli.rehearsal.players import SHIPPED, rehearsal_conductor
 from conductor_cli.run import Conductor
 from conductor_cli.run.conductor import new_run_id
@@ -90,11 +99,20 @@ class PreparedEvaluation:
         directory = evaluations_directory(settings) / new_run_id(datetime.now(UTC))
         return self.stored or Evaluation.create(directory, self.spec, self.request.cases)
 
-    def run(self, evaluation: Evaluation) -> AsyncGenerator[CaseOutcome, None]:
-        """Run what is left, and yield each outcome."""
+    def run(
+        self, evaluation: Evaluation, nodes: tuple[str, Callable[[], Settings]] | None = None
+    ) -> AsyncGenerator[CaseOutcome, None]:
+        """Run what is left, and yield each outcome.
+
+        With `nodes`, those of a Ray cluster make the runs: the id of this one, and what returns the settings on each.
+        """
+        elsewhere = None
+        if nodes is not None:
+            opener = partial(_open_on_node, nodes[1], self.request, nodes[0], self.spec.identity)
+            elsewhere = partial(ask_over_nodes, opener=opener, parallel=self.request.parallel, budget=self.budget)
         return run_cases(
             evaluation, self.systems, self.conductor, parallel=self.request.parallel, budget=self.budget,
-            judge=self.judge,
+            judge=self.judge, elsewhere=elsewhere,
         )  # fmt: skip
 
 
@@ -109,36 +127,8 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
     check_writable(evaluations_directory(settings), "the evaluation", f"{PREFIX}STATE_DIR=DIR")
     if not request.judge and any(SCORERS[case.scorer].needs == "judge" for case in request.cases):
         raise UsageError("a case has the scorer model, which needs a judge", hint="name a worker: --judge WORKER")
-    async with AsyncExitStack() as stack:
-        opened, no_planner = await _open_models(request, settings)
-        stack.push_async_callback(opened.close)
-        conductor, judge = opened.conductor, None
-        if request.judge:  # which need not be one of the workers that are compared
-            judging = await open_conductor(
-                _without_day_limits(settings), only=(request.judge,), planning=False, seed=request.seed
-            )  # fmt: skip
-            stack.push_async_callback(judging.close)
-            judge = Judge.of(judging.conductor, request.judge)
-        keywords = rehearsal.skill_keywords() if settings.rehearsal else None
-        more = list[System]()
-        if settings.rehearsal:
-            start = rehearsal_conductor(SHIPPED / "cold.gguf")
-            before = opened.loaded.open(start, environ=settings.environ, stored=open_key_store(settings))
-            more.append(System(name=rehearsal.RULE, configure=partial(rehearsal.given_out_by_rule, model=before)))
-        found = tuple(
-            replace(system, missing=no_planner) if no_planner and system.plan is None else system
-            for system in select_systems(request.names, conductor, cases=request.cases, keywords=keywords, more=more)
-        )
-        systems = tuple(system for system in found if not system.missing)
-        left_out = tuple(f"left out: {system.name}: {system.missing}" for system in found if system.missing)
-        if not systems:
-            raise UsageError(f"none of these systems can run; {left_out[0]}")
-        notes = list(left_out)
-        if unmeasured := unmeasured_workers(conductor):
-            notes.append(f"without a measured card, so what they are best at is not known: {', '.join(unmeasured)}")
-        if settings.cards.problem and not settings.rehearsal:
-            notes.append(settings.cards.problem)
-        spec = _make_spec(request, opened, tuple(system.name for system in systems), judge, notes)
+    async with _open_systems(request, settings) as (opened, systems, left_out, judge, spec):
+        conductor = opened.conductor
         stored = next((each for each in stored_evaluations(settings) if each.spec.identity == spec.identity), None)
         done = {key for key in stored.judged() if key[0] in spec.systems} if stored is not None else set()
         if len(done) >= spec.runs and not request.reuses:  # the newest of the same is finished
@@ -169,6 +159,59 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
             budget=Budget(limit, spent=spent, expected=expected), estimate=estimate, left_out=left_out,
             judge=judge, planner=opened.planner,
         )  # fmt: skip
+
+
+@asynccontextmanager
+async def _open_systems(
+    request: EvaluationRequest, settings: Settings
+) -> AsyncIterator[tuple[OpenedConductor, tuple[System, ...], tuple[str, ...], Judge | None, EvaluationSpec]]:
+    """Open the models. Yields them, the systems that can run, why others cannot, the judge, and what is evaluated."""
+    async with AsyncExitStack() as stack:
+        opened, no_planner = await _open_models(request, settings)
+        stack.push_async_callback(opened.close)
+        conductor, judge = opened.conductor, None
+        if request.judge:  # which need not be one of the workers that are compared
+            judging = await open_conductor(
+                _without_day_limits(settings), only=(request.judge,), planning=False, seed=request.seed
+            )  # fmt: skip
+            stack.push_async_callback(judging.close)
+            judge = Judge.of(judging.conductor, request.judge)
+        keywords = rehearsal.skill_keywords() if settings.rehearsal else None
+        more = list[System]()
+        if settings.rehearsal:
+            start = rehearsal_conductor(SHIPPED / "cold.gguf")
+            before = opened.loaded.open(start, environ=settings.environ, stored=open_key_store(settings))
+            more.append(System(name=rehearsal.RULE, configure=partial(rehearsal.given_out_by_rule, model=before)))
+        found = tuple(
+            replace(system, missing=no_planner) if no_planner and system.plan is None else system
+            for system in select_systems(request.names, conductor, cases=request.cases, keywords=keywords, more=more)
+        )
+        systems = tuple(system for system in found if not system.missing)
+        left_out = tuple(f"left out: {system.name}: {system.missing}" for system in found if system.missing)
+        if not systems:
+            raise UsageError(f"none of these systems can run; {left_out[0]}")
+        notes = list(left_out)
+        if unmeasured := unmeasured_workers(conductor):
+            notes.append(f"without a measured card, so what they are best at is not known: {', '.join(unmeasured)}")
+        if settings.cards.problem and not settings.rehearsal:
+            notes.append(settings.cards.problem)
+        spec = _make_spec(request, opened, tuple(system.name for system in systems), judge, notes)
+        yield opened, systems, left_out, judge, spec
+
+
+@asynccontextmanager
+async def _open_on_node(
+    load: Callable[[], Settings], request: EvaluationRequest, first: str, identity: object
+) -> AsyncIterator[Callable[[Row], Awaitable[CaseOutcome]]]:
+    """Open the same evaluation on a node of Ray, by the settings and keys of that node."""
+    settings = load()
+    check_node(settings, first)
+    async with _open_systems(request, settings) as (opened, systems, _, judge, spec):
+        if spec.identity != identity:
+            hint = "give each node the same config.toml"
+            raise ConfigError("it has other workers, another planner or other limits", hint=hint)
+        with TemporaryDirectory() as place, closing(ResponseCache(Path(place) / "calls.jsonl")) as replies:
+            yield case_runner(spec, systems, opened.conductor, judge, replies)
 
 
 async def _open_models(request: EvaluationRequest, settings: Settings) -> tuple[OpenedConductor, str]:

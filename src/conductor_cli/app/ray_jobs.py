@@ -117,7 +117,7 @@ async def ask_over_nodes(
             ray.data.from_items(items, override_num_blocks=-(-len(items) // size))
             .map_batches(
                 _Node, fn_constructor_args=(opener, shared), batch_size=None, num_cpus=1,
-                ray_remote_args_fn=lambda: {"max_task_retries": RETRIES, "scheduling_strategy": "SPREAD"},
+                max_task_retries=RETRIES, scheduling_strategy="SPREAD",
                 compute=ray.data.ActorPoolStrategy(
                     size=max(1, nodes), max_concurrent_calls_per_actor=max(1, parallel // size)
                 ),

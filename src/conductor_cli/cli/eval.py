@@ -6,12 +6,14 @@ import asyncio
 import os
 import signal
 import sys
-from contextlib import aclosing
+from collections.abc import Callable, Mapping
+from contextlib import aclosing, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -22,6 +24,7 @@ from conductor_cli.app.evaluation import (
     open_evaluation,
     stored_evaluations,
 )
+from conductor_cli.app.ray_jobs import ray_cluster
 from conductor_cli.app.rehearsal import NAME as REHEARSAL
 from conductor_cli.app.suites import fetch_suite
 from conductor_cli.cli import options as opt
@@ -48,6 +51,7 @@ from conductor_cli.evals.summary import summarize
 from conductor_cli.evals.systems import DEFAULT
 
 CONTINUE: Final = "the same command continues"
+_Ray = tuple[str, Callable[[], Settings]] | None
 
 
 def eval_command(
@@ -119,6 +123,7 @@ def eval_command(
         ),
     ] = "",
     parallel: opt.ParallelRuns = 8,
+    ray: opt.RayCluster = None,
     show: Annotated[
         str | None, typer.Option("--show", metavar="ID|last", help="Print the report of a stored evaluation again.")
     ] = None,
@@ -135,7 +140,8 @@ def eval_command(
     flags = {"conductor.model": conductor, "conductor.pool": pool, "output.progress": progress}
     flags |= opt.policy_settings(allow, deny, local_only)
     flags = opt.check_flags(flags)
-    settings = load_settings(os.environ, flags, context.obj.config)
+    load = partial(_settings, flags, context.obj.config, rehearsal=cases == REHEARSAL)
+    settings = load()
     if sum((cases is not None, show is not None, list_)) != 1:
         hint = "for example: conductor eval rehearsal, or with a file of cases: conductor eval CASES.jsonl"
         raise UsageError("give a set of cases, or --show ID, or --list", hint=hint)
@@ -157,8 +163,7 @@ def eval_command(
         parallel=parallel, workers=opt.parse_names(workers), max_cost=opt.parse_cost(max_cost),
         judge=judge,
     )  # fmt: skip
-    settings = replace(settings, rehearsal=name == REHEARSAL)
-    stored, code = run_evaluation(request, settings, yes=yes, quiet=context.obj.quiet)
+    stored, code = run_evaluation(request, settings, yes=yes, quiet=context.obj.quiet, ray=(ray, load) if ray else None)
     if stored is not None:
         _print_report(stored, json=json)
         outcomes = stored.outcomes()
@@ -170,15 +175,20 @@ def eval_command(
     raise typer.Exit(code)
 
 
+def _settings(flags: Mapping[str, Any], config: str | None, *, rehearsal: bool) -> Settings:
+    return replace(load_settings(os.environ, flags, config), rehearsal=rehearsal)
+
+
 def run_evaluation(
-    request: EvaluationRequest, settings: Settings, *, yes: bool, quiet: bool
+    request: EvaluationRequest, settings: Settings, *, yes: bool, quiet: bool, ray: _Ray = None
 ) -> tuple[Evaluation | None, int]:
     """Run an evaluation with a progress display; the evaluation if there is a result to show, and the exit code.
 
-    Finished runs stay stored, whatever happens, and the same request continues.
+    Finished runs stay stored, whatever happens, and the same request continues. With `ray` the nodes of a cluster make
+    the runs: its address, and what returns the settings there.
     """
     try:
-        return asyncio.run(_run(request, settings, yes=yes, quiet=quiet))
+        return asyncio.run(_run(request, settings, yes=yes, quiet=quiet, ray=ray))
     # asyncio turns Ctrl-C into KeyboardInterrupt after it has cancelled the task; SIGTERM only cancels it.
     except KeyboardInterrupt:
         return None, 128 + signal.SIGINT
@@ -187,7 +197,7 @@ def run_evaluation(
 
 
 async def _run(
-    request: EvaluationRequest, settings: Settings, *, yes: bool, quiet: bool
+    request: EvaluationRequest, settings: Settings, *, yes: bool, quiet: bool, ray: _Ray
 ) -> tuple[Evaluation | None, int]:
     async with open_evaluation(request, settings) as prepared:
         evaluation, done, total = prepared.stored, prepared.done, prepared.spec.runs
@@ -214,12 +224,13 @@ async def _run(
                 task = asyncio.current_task()
                 assert task is not None
                 with (
+                    nullcontext() if ray is None else ray_cluster(ray[0]) as node,
                     show_progress(settings, quiet=quiet, unit="runs") as progress,
                     on_signal(signal.SIGTERM, task.cancel),
                 ):
                     failed, cost = 0, Decimal(0)
                     progress.update("", done, total)
-                    async with aclosing(prepared.run(evaluation)) as outcomes:
+                    async with aclosing(prepared.run(evaluation, (node, ray[1]) if ray and node else None)) as outcomes:
                         async for outcome in outcomes:
                             done += 1
                             failed += outcome.verdict == "failed"

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 
+from conductor_cli.core.errors import Failure
 from conductor_cli.core.question import Question
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.cost import Budget
 from conductor_cli.evals.judge import Judge
-from conductor_cli.evals.outcomes import CaseOutcome, Evaluation, ResultWriter, judge_run
+from conductor_cli.evals.outcomes import CaseOutcome, Evaluation, EvaluationSpec, judge_run
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.evals.systems import System
 from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity
 from conductor_cli.run import Conductor, start_run
 from conductor_cli.run.conductor import model_semaphores
+
+Row = tuple[str, Case, int]
+"""A run that is to be made: the name of its system, its case, and which draw of the two it is."""
+Elsewhere = Callable[[Iterable[Row]], AsyncGenerator[tuple[Row, CaseOutcome | Failure], None]]
+"""Makes runs in other processes, in any order. A `Failure` stands for a run that could not be made."""
 
 
 async def run_cases(  # noqa: PLR0913 - each is a way to run them
@@ -28,55 +35,92 @@ async def run_cases(  # noqa: PLR0913 - each is a way to run them
     parallel: int = 8,
     budget: Budget | None = None,
     judge: Judge | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> AsyncGenerator[CaseOutcome, None]:
     """Run each case under each system that is not `missing`, at most `parallel` at once; yield each outcome.
 
     Without `cases` those of the evaluation are run. A case may be run several times. Each of these draws has another
-    seed. `judge` judges each answer.
+    seed. `judge` judges each answer. With `elsewhere` that makes the runs, and holds the budget.
 
     Cases that were judged before are not run again; those that failed are. When `budget` is used up no more runs start,
     and those that have started are finished. Closing the generator stops the runs; finished ones stay stored.
     Raises `UsageError` if the directory cannot be written, `ConfigError` if the library of a scorer is missing.
     """
-    budget = budget or Budget()
+    budget, spec = budget or Budget(), evaluation.spec
     # The lock is held while runs are in progress: a second process would repeat the same calls.
     with evaluation.writer() as writer:
         known, cases = evaluation.judged(), evaluation.cases() if cases is None else cases
-        # A run has no time limit as a whole: it also waits for other runs on the same model.
-        conductor = replace(conductor, limits=replace(conductor.limits, seconds=None))
-        conductor = _with_response_cache(conductor, writer.replies, evaluation.spec.planner_id or "")
-        if judge is not None:
-            judge = replace(judge, conductor=_with_response_cache(judge.conductor, writer.replies, ""))
-        seeds = [evaluation.spec.seed + draw for draw in range(evaluation.spec.repeat)]
-        setups = [
-            [(system, system.configure(replace(conductor, seed=seed))) for system in systems if not system.missing]
-            for seed in seeds
-        ]
         # Case by case, because the systems share calls on the same case.
         todo = (
-            (system, case, draw, configured)
-            for draw, configured_systems in enumerate(setups)
+            (system.name, case, draw)
+            for draw in range(spec.repeat)
             for case in cases
-            for system, configured in configured_systems
-            if (system.name, case.id, draw) not in known
+            for system in systems
+            if not system.missing and (system.name, case.id, draw) not in known
         )
+        if elsewhere is not None:
+            async with aclosing(elsewhere(todo)) as results:
+                async for (system, case, draw), result in results:
+                    outcome = result if isinstance(result, CaseOutcome) else CaseOutcome(
+                        system=system, case=case.id, tags=case.tags, verdict="failed", error=result.message, draw=draw
+                    )  # fmt: skip
+                    writer.write(outcome)
+                    yield outcome
+            return
+        run_case = case_runner(spec, systems, conductor, judge, writer.replies)
+
+        async def run_and_store(row: Row) -> CaseOutcome:
+            outcome = await run_case(row)
+            writer.write(outcome)
+            return outcome
+
         running: set[asyncio.Task[CaseOutcome]] = set()
         try:
             while True:
-                while len(running) < max(parallel, 1) and budget.start() and (item := next(todo, None)) is not None:
-                    running.add(asyncio.create_task(_run_case(*item, writer=writer, judge=judge)))
+                while len(running) < max(parallel, 1) and budget.start() and (row := next(todo, None)) is not None:
+                    running.add(asyncio.create_task(run_and_store(row)))
                 if not running:
                     break
                 done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
-                    outcome = task.result()
                     running.remove(task)
+                    outcome = task.result()
                     budget.finish(outcome.cost)
                     yield outcome
         finally:
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
+
+
+def case_runner(
+    spec: EvaluationSpec, systems: Sequence[System], conductor: Conductor, judge: Judge | None, replies: ResponseCache
+) -> Callable[[Row], Awaitable[CaseOutcome]]:
+    """Return what makes one run of a case and judges it. Equal calls are made once, as `replies` has them."""
+    # A run has no time limit as a whole: it also waits for other runs on the same model.
+    conductor = replace(conductor, limits=replace(conductor.limits, seconds=None))
+    conductor = _with_response_cache(conductor, replies, spec.planner_id or "")
+    if judge is not None:
+        judge = replace(judge, conductor=_with_response_cache(judge.conductor, replies, ""))
+    configured = {
+        (system.name, draw): (system, system.configure(replace(conductor, seed=spec.seed + draw)))
+        for draw in range(spec.repeat)
+        for system in systems
+        if not system.missing
+    }
+
+    async def run_case(row: Row) -> CaseOutcome:
+        name, case, draw = row
+        system, of_draw = configured[name, draw]
+        run = start_run(of_draw, Question(text=case.question), plan=None if system.plan is None else system.plan(case))
+        events = [event async for event, _ in run]
+        score = partial(judge_run, system, case, run.trace, events)
+        outcome = await asyncio.to_thread(score) if SCORERS[case.scorer].slow else score()
+        if judge is not None:
+            outcome = await judge.judge(outcome, case)
+        return replace(outcome, draw=draw)
+
+    return run_case
 
 
 def _with_response_cache(conductor: Conductor, replies: ResponseCache, planner_id: str) -> Conductor:
@@ -97,19 +141,3 @@ def _with_response_cache(conductor: Conductor, replies: ResponseCache, planner_i
         # An in-process model can do only one thing at a time.
         semaphores.setdefault(id(planner), asyncio.Semaphore(1))
     return replace(conductor, workers=workers, model=planner, shared_semaphores=semaphores)
-
-
-async def _run_case(  # noqa: PLR0913 - one run is all of this
-    system: System, case: Case, draw: int, conductor: Conductor, *, writer: ResultWriter, judge: Judge | None
-) -> CaseOutcome:  # fmt: skip
-    """Run one case under one system for the `draw`-th time, and store its outcome."""
-    plan = None if system.plan is None else system.plan(case)
-    run = start_run(conductor, Question(text=case.question), plan=plan)
-    events = [event async for event, _ in run]
-    score = partial(judge_run, system, case, run.trace, events)
-    outcome = await asyncio.to_thread(score) if SCORERS[case.scorer].slow else score()
-    if judge is not None:
-        outcome = await judge.judge(outcome, case)
-    outcome = replace(outcome, draw=draw)
-    writer.write(outcome)
-    return outcome
