@@ -56,14 +56,15 @@ KEEP: Final = 60.0  # seconds between two writings of the state
 class Course:
     """How long and how fast an arm is trained. `seconds` are of the processor; the rate falls to a tenth.
 
-    `questions` are those of a step, `entropy` the weight of the bonus for uncertain tokens, `share` how many of the
-    tokens of a step are: the least certain ones, of which alone the weights learn.
+    `questions` are those of a step, `warmup` the steps in which the rate rises, `entropy` the weight of the bonus for
+    uncertain tokens, `share` how many of the tokens of a step are: the least certain ones, of which alone the weights
+    learn.
     """
 
     seconds: float
     rate: float
     questions: int
-    warmup: int = 20
+    warmup: int
     entropy: float = 0.0
     share: float = 1.0
 
@@ -278,12 +279,14 @@ MOVES: Final[dict[str, Move]] = {
 
 def courses(planner: Planner, start: float, arm: float) -> dict[str, Course]:
     """The course of each arm, for so many seconds."""
-    rates = planner.rates
+    rates, warmup = planner.rates, planner.warmup
     return {
-        "start": Course(seconds=start, rate=rates["start"], questions=16),
-        "supervised": Course(seconds=arm, rate=rates["supervised"], questions=16),
-        "best-of-8": Course(seconds=arm, rate=rates["best-of-8"], questions=16),
-        "grpo": Course(seconds=arm, rate=rates["grpo"], questions=16, entropy=0.01, share=0.2),
+        "start": Course(seconds=start, rate=rates["start"], questions=16, warmup=warmup),
+        "supervised": Course(seconds=arm, rate=rates["supervised"], questions=16, warmup=warmup),
+        "best-of-8": Course(seconds=arm, rate=rates["best-of-8"], questions=16, warmup=warmup),
+        "grpo": Course(
+            seconds=arm, rate=rates["grpo"], questions=planner.groups, warmup=warmup, entropy=0.01, share=0.2
+        ),
     }
 
 

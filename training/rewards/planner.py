@@ -114,12 +114,15 @@ class Marking(torch.nn.Embedding):  # type: ignore[misc, unused-ignore]
 class Planner(Protocol):
     """What the arms need of a planner.
 
-    `longest` is the most tokens of a plan, `rates` are the learning rates by arm, `at_once` how many prompts one
-    backward pass has, `validations` how often an arm is validated.
+    `longest` is the most tokens of a plan, `rates` are the learning rates by arm, `warmup` the steps in which they
+    rise, `groups` the questions of a step of GRPO, `at_once` how many prompts one backward pass has, and `validations`
+    how often an arm is validated.
     """
 
     longest: int
     end: int
+    warmup: int
+    groups: int
     at_once: int
     validations: int
     rates: Mapping[str, float]
@@ -142,7 +145,7 @@ class SmallPlanner:
     pad, end = 0, 1
     longest = 60  # the longest true plan has 50
     rates: Mapping[str, float] = {"start": 5e-3, "supervised": 2e-3, "best-of-8": 2e-3, "grpo": 1e-3}
-    at_once = 1000
+    warmup, groups, at_once = 20, 16, 1000
     validations = 6
 
     def __init__(self) -> None:
