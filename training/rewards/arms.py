@@ -228,10 +228,14 @@ def mean(values: Sequence[float]) -> float:
 
 def examine(model: Any, planner: Planner, tasks: Sequence[Task], seed: int) -> list[dict[str, Any]]:
     """What comes of the likeliest plan for each question, with the same luck for every planner."""
-    prompts = [planner.prompt(task) for task in tasks]
-    plans = [plan for at in range(0, len(tasks), 100) for plan in sample(model, planner, prompts[at : at + 100], 1)]
+    prompts, plans = [planner.prompt(task) for task in tasks], dict[int, list[int]]()
+    ordered = sorted(range(len(tasks)), key=lambda number: len(prompts[number]))  # little padding
+    for at in range(0, len(tasks), 50):
+        part = ordered[at : at + 50]
+        plans |= zip(part, sample(model, planner, [prompts[number] for number in part], 1), strict=True)
     found = []
-    for number, (task, tokens) in enumerate(zip(tasks, plans, strict=True)):
+    for number, task in enumerate(tasks):
+        tokens = plans[number]
         plan = planner.read(tokens, task)
         luck = [1000 * seed + LUCK * number + draw for draw in range(LUCK)]
         asked = [(understand(step.subtask), step.access) for step in plan.steps] if plan else []

@@ -164,7 +164,7 @@ class SmolLM2:
 
     def save(self, model: Any, path: Path) -> None:
         """Write the adapter as PEFT has it to a directory, and as llama.cpp reads it to `path` with `.gguf`."""
-        model.save_pretrained(path, safe_serialization=True)
+        model.save_pretrained(path, safe_serialization=True, save_embedding_layers=False)
         header = check_model_file(self.file)
         convert_adapter(
             path, path.with_suffix(".gguf"), architecture=header.architecture, layers=header.layers, heads=header.heads
