@@ -173,11 +173,11 @@ def grpo(training: Training, course: Course) -> dict[str, float]:
     """One step from rewards. Groups in which all plans earn the same teach nothing, and other questions are drawn."""
     kept, tried = list[tuple[Task, list[list[int]], list[float]]](), list[list[float]]()
     for _ in range(TRIES):
-        groups = sampled(training, course.questions)
+        groups = sampled(training, course.questions - len(kept))
         tried += [rewards for _, _, rewards in groups]
         kept += [group for group in groups if max(group[2]) > min(group[2])]
         training.step += 1
-        if len(kept) >= course.questions:
+        if len(kept) == course.questions:
             break
     training.step -= 1  # `train` counts the last one
     found = {
@@ -186,7 +186,6 @@ def grpo(training: Training, course: Course) -> dict[str, float]:
     }  # fmt: skip
     if not kept:
         return found
-    kept = kept[: course.questions]
     count = sum(len(plan) for _, own, _ in kept for plan in own)
     spreads, entropies = list[float](), list[float]()
     for part in parts(training, kept, lambda group: max(map(len, group[1]))):

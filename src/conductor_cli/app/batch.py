@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import compress, pairwise
 from pathlib import Path
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn, Protocol
 
 from pydantic_core import from_json
 
@@ -117,7 +117,7 @@ def read_items(path: Path, skip: int = 0) -> Iterator[BatchItem]:
 def _parse(text: str, line: int) -> BatchItem:
     """Read a line of JSON. Raises `UsageError` where it does not say what is asked."""
     try:
-        data = _read_json(text)
+        data = read_json(text)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"it is not JSON: {describe_system_error(error)}") from None
     if not isinstance(data, dict):
@@ -142,7 +142,7 @@ def _parse(text: str, line: int) -> BatchItem:
     return BatchItem(name, {**data, "id": name})
 
 
-def _read_json(text: str | bytes) -> Any:  # noqa: ANN401 - any JSON value
+def read_json(text: str | bytes) -> Any:  # noqa: ANN401 - any JSON value
     """Read JSON in a fifth of the time of Python's reader, which then decides what the other one refuses."""
     try:
         return from_json(text)
@@ -236,11 +236,12 @@ class Lines:
 
     def __init__(self, path: Path) -> None:
         """Open the file, or create it. Raises `OSError`."""
+        self.path = path
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
 
     def append(self, data: Mapping[str, Any]) -> None:
         """Write a line. Raises `OSError`; then nothing of the line stays."""
-        line, written = _line(data), 0
+        line, written = json_line(data), 0
         try:
             while written < len(line):
                 written += os.write(self._file, line[written:])
@@ -267,8 +268,8 @@ def written_lines(path: Path) -> Iterator[dict[str, Any]]:
             if not raw.endswith(b"\n") and _is_cut_off(raw, first=number == 1):
                 return
             try:
-                data = _read_json(raw)
-                _id_of(data)
+                data = read_json(raw)
+                id_of(data)
                 known = "answer" in data or "response" in data or "message" in data["error"]
             except (ValueError, RecursionError, TypeError, KeyError):
                 known = False
@@ -304,17 +305,19 @@ def mend_last_line(path: Path) -> None:
             file.write(b"\n")
 
 
-def _line(data: Mapping[str, Any]) -> bytes:
+def json_line(data: Mapping[str, Any]) -> bytes:
+    """Return an object as a line of a batch's file."""
     text = escape_json(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
     return text.encode("utf-8", "backslashreplace") + b"\n"
 
 
-def _id_of(data: Mapping[str, Any]) -> str:
+def id_of(data: Mapping[str, Any]) -> str:
+    """Return the id in a line."""
     return str(data["custom_id"] if "custom_id" in data else data["id"])
 
 
 def _key_of(data: Mapping[str, Any]) -> str:
-    return f"{_id_of(data)}\0{data.get('question', '')}"
+    return f"{id_of(data)}\0{data.get('question', '')}"
 
 
 def failed_path(answers: Path) -> Path:
@@ -341,6 +344,9 @@ class Batch:
     progress: BatchProgress
     retries: bool = False
     """Whether failed questions are asked again: then the input does not say in which order the answers belong."""
+    source: Path = Path()
+    done: Callable[[str], bool] = lambda _: False
+    """Whether the question of an id was answered, or failed, before this process began."""
 
     def write(self, asked: Asked) -> None:
         """Write what became of a question. Raises `UsageError` where the disk refuses it."""
@@ -419,7 +425,10 @@ def open_batch(source: Path, answers: Path, locks: Path) -> Iterator[Batch]:
         else:
             left = (each for each in left if each.id not in failed.ids)
             progress = replace(progress, answered=done[0], failed=done[1])
-        yield Batch(items=left, answers=writers[0], failures=writers[1], progress=progress, retries=retries)
+        yield Batch(
+            items=left, answers=writers[0], failures=writers[1], progress=progress, retries=retries, source=source,
+            done=lambda name: name in answered.ids or name in failed.ids,
+        )  # fmt: skip
 
 
 class _Written:
@@ -428,7 +437,7 @@ class _Written:
     def __init__(self, path: Path) -> None:
         hashes, self.cost = (array("q"), array("q")), Decimal(0)
         for data in written_lines(path):
-            hashes[0].append(hash(_id_of(data)))
+            hashes[0].append(hash(id_of(data)))
             hashes[1].append(hash(_key_of(data)))
             self.cost += Decimal(str(data.get("cost") or (data.get("error") or {}).get("cost") or 0))
         self.ids, self.keys = (_Hashes(each) for each in hashes)
@@ -464,14 +473,14 @@ def _count_input(source: Path, *written: _Written) -> list[int]:
 
 def _drop_answered(answered: _Hashes, failures: Path) -> None:
     """Leave of the failures the last line of each question that was not answered later. Raises `OSError`."""
-    places = {_id_of(data): place for place, data in enumerate(written_lines(failures))}
+    places = {id_of(data): place for place, data in enumerate(written_lines(failures))}
     last = {place for name, place in places.items() if name not in answered}
     if not last:
         failures.unlink(missing_ok=True)
     elif len(last) < sum(1 for _ in written_lines(failures)):
         with temporary_path(failures) as new:
             with new.open("xb") as file:
-                file.writelines(_line(data) for place, data in enumerate(written_lines(failures)) if place in last)
+                file.writelines(json_line(data) for place, data in enumerate(written_lines(failures)) if place in last)
             new.replace(failures)
 
 
@@ -481,7 +490,7 @@ def sort_answers(source: Path, answers: Path) -> None:
     with answers.open("rb") as file:
         start = 0
         for raw in file:
-            hashes.append(hash(_id_of(_read_json(raw))))
+            hashes.append(hash(id_of(read_json(raw))))
             starts.append(start)
             start += len(raw)
         order = sorted(range(len(hashes)), key=hashes.__getitem__)
@@ -507,21 +516,34 @@ def sort_answers(source: Path, answers: Path) -> None:
 # Asking
 
 
+class Sharing(Protocol):
+    """What hands out the questions of a batch that several machines work on: see `app/shared_batch.py`."""
+
+    stopped: Failure | None
+    """Why no more are handed out."""
+
+    async def next(self) -> BatchItem | None: ...
+    def wrote(self, asked: Asked) -> None: ...
+    async def settle(self) -> None: ...
+
+
 async def run_batch(
     batch: Batch,
     ask: Callable[[BatchItem], Awaitable[Asked]] | None = None,
     *,
     elsewhere: AsyncGenerator[Asked, None] | None = None,
+    shared: Sharing | None = None,
     parallel: int,
     budget: Budget,
     tell: Callable[[BatchProgress], None],
 ) -> Failure | None:
     """Ask what is left, at most `parallel` at once; returns why the batch stopped early, None where it did not.
 
-    Without `ask`, the runs are made `elsewhere`, which counts them in the `budget`. The batch stops when that is used
-    up, at a failure that says nothing about the question, as of a key, and where nobody was reachable many times in a
-    row. What was asked then is asked again when the batch goes on. `tell` is called after each question. Raises
-    `UsageError` where nothing can be written any more.
+    Without `ask`, the runs are made `elsewhere`, which counts them in the `budget`. What is `shared` with other
+    machines hands out the questions. The batch stops when the budget is used up, at a failure that says nothing about
+    the question, as of a key, and where nobody was reachable many times in a row. What was asked then is asked again
+    when the batch goes on. `tell` is called after each question. Raises `UsageError` where nothing can be written any
+    more.
     """
     stopped: Failure | None = None
     unreachable = 0
@@ -533,21 +555,30 @@ async def run_batch(
         says_nothing = failure is not None and (failure.kind in STOPPING or failure.reason in DAY_LIMITS)
         if says_nothing or unreachable > MAX_UNREACHABLE * parallel:
             stopped = stopped or failure
+            if shared is not None:
+                shared.stopped = stopped
         else:
             batch.write(asked)
+            if shared is not None:
+                shared.wrote(asked)
             tell(batch.progress)
 
     async def work() -> None:
+        nonlocal stopped
         assert ask is not None
         # A budget that has no room beside the others has it for the last of them.
         while stopped is None and budget.start():
-            item = next(batch.items, None)
+            item = next(batch.items, None) if shared is None else await shared.next()
             if item is None:
                 budget.finish(None)
+                if shared is not None:
+                    stopped = stopped or shared.stopped
                 return
             asked = await ask(item)
             budget.finish(asked.cost)
             finish(asked)
+            if shared is not None:
+                await shared.settle()
 
     async def take() -> None:
         assert elsewhere is not None

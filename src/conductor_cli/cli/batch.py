@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -31,6 +31,7 @@ from conductor_cli.app.batch import (
 )
 from conductor_cli.app.driver import begin_run, perform
 from conductor_cli.app.ray_jobs import ask_over_nodes, check_node, models_of, ray_cluster
+from conductor_cli.app.shared_batch import SHARD, SharedItems, batch_hash
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_error, print_notice
 from conductor_cli.cli.progress import ProgressDisplay, show_progress
@@ -42,6 +43,10 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.evals.cost import Budget, has_no_cost, unpriced_models
 from conductor_cli.run import Conductor
 from conductor_cli.run.conductor import share_models
+from conductor_cli.state.home import open_state
+
+if TYPE_CHECKING:
+    from conductor_cli.state.postgres.records import SharedBatch
 
 NOT_IN_A_BATCH: Final = ("approve", "format", "max_cost")
 
@@ -161,13 +166,27 @@ async def _ask_all(
         on_signal(signal.SIGTERM, task.cancel),
     ):
         show = _rate(display, batch.progress)
-        ask = partial(_ask, session, conductor) if node is None else None
-        elsewhere = None if node is None else _ask_nodes(session, batch, conductor, budget, parallel, node)
+        run = partial(run_batch, batch, parallel=parallel, budget=budget, tell=show)
+        ask = partial(_ask, session, conductor)
         try:
-            return await run_batch(batch, ask, elsewhere=elsewhere, parallel=parallel, budget=budget, tell=show)
+            if node is not None:
+                return await run(elsewhere=_ask_nodes(session, batch, conductor, budget, parallel, node))
+            shards = await asyncio.to_thread(_shards, session, batch, models_of(conductor))
+            if shards is None:
+                return await run(ask)
+            async with SharedItems(batch, shards, budget, show).kept() as shared:
+                return await run(ask, shared=shared)
         except asyncio.CancelledError:
             print_notice(_stopped_line(batch.progress))
             raise
+
+
+def _shards(session: Session, batch: Batch, models: str) -> SharedBatch | None:
+    """Return what other machines with the same database know of this batch; None where it is this machine's alone."""
+    if batch.retries or not session.stores_traces:
+        return None
+    state = open_state(session.settings.paths)
+    return state.batch(batch_hash(batch.source, batch.answers.path, models), -(-batch.progress.total // SHARD))
 
 
 async def _ask(session: Session, conductor: Conductor, item: BatchItem) -> Asked:

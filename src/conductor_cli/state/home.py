@@ -120,6 +120,9 @@ class FileState:
         """Return how many bytes would be deleted with the traces of these runs."""
         return self.attachments().prunable(self.paths.traces, runs) if runs else 0
 
+    def batch(self, batch: str, shards: int) -> None:
+        """Return the shards of a batch that several machines work on; None where no other knows of it."""
+
     def claim_request(self, key: str, request: str, run: str, instead_of: str = "") -> tuple[str, float]:  # noqa: ARG002
         """Return the run that answers the request of a key, and for how many seconds it is to do so.
 

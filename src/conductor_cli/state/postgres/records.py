@@ -29,6 +29,7 @@ from conductor_cli.state.spending import SpentRow
 from conductor_cli.state.trace_file import ENDS, events_in
 
 REQUEST_SECONDS: Final = 24 * 3600  # How long a request with an Idempotency-Key is answered by the same run
+SHARD_SECONDS: Final = 60  # How long a process has questions of a batch without a sign of life
 NEWEST: Final = 2000  # Ratings that are read. What is before them weighs nothing any more
 NEWS_SECONDS: Final = 2.0  # How old the news of other replicas may be
 
@@ -256,6 +257,69 @@ class Leases:
         return "".join(job for (job,) in self._database.call(find, storable(run)))
 
 
+class SharedBatch:
+    """The shards of a batch that several machines work on: runs of its questions, each of which one process has.
+
+    What became of a shard is kept for a week, so that every machine gets all of it. All raise `StateUnavailable`.
+    """
+
+    def __init__(self, database: Database, batch: str, shards: int) -> None:
+        """`batch` is a hash of what is asked, and of whom. The rows are made where they are missing."""
+        self._database, self._batch = database, batch
+        self._known = set[int]()
+        """Shards of which this process has what became of them."""
+        database.call("DELETE FROM conductor_shards WHERE begun < clock_timestamp() - interval '7 days'")
+        make = "INSERT INTO conductor_shards (batch, shard) SELECT %s, generate_series(0, %s) ON CONFLICT DO NOTHING"
+        database.call(make, batch, shards - 1)
+
+    def claim(self) -> int | None:
+        """Return a shard that nobody has, for this process; None where there is none for now."""
+        rows = self._database.call(
+            "WITH free AS MATERIALIZED (SELECT shard FROM conductor_shards WHERE batch = %s AND answers IS NULL"
+            " AND until < clock_timestamp() ORDER BY shard LIMIT 1 FOR UPDATE SKIP LOCKED)"
+            " UPDATE conductor_shards s SET owner = %s, until = clock_timestamp() + make_interval(secs => %s)"
+            " FROM free WHERE s.batch = %s AND s.shard = free.shard RETURNING s.shard",
+            self._batch, self._database.owner, SHARD_SECONDS, self._batch,
+        )  # fmt: skip
+        return int(rows[0][0]) if rows else None
+
+    def renew(self) -> list[int]:
+        """Go on having the shards of this process, and return those that it still has."""
+        statement = (
+            "UPDATE conductor_shards SET until = clock_timestamp() + make_interval(secs => %s)"
+            " WHERE batch = %s AND owner = %s AND answers IS NULL RETURNING shard"
+        )
+        return [shard for (shard,) in self._database.call(statement, SHARD_SECONDS, self._batch, self._database.owner)]
+
+    def release(self) -> None:
+        """Let others have the shards of this process at once."""
+        statement = (
+            "UPDATE conductor_shards SET until = '-infinity' WHERE batch = %s AND owner = %s AND answers IS NULL"
+        )
+        self._database.call(statement, self._batch, self._database.owner)
+
+    def finish(self, shard: int, answers: bytes, failures: bytes) -> None:
+        """Keep what became of a shard, unless another process has it by now."""
+        statement = (
+            "UPDATE conductor_shards SET answers = %s, failures = %s"
+            " WHERE batch = %s AND shard = %s AND owner = %s AND answers IS NULL"
+        )
+        self._known.add(shard)  # before it is there, because another thread may `collect`
+        self._database.call(statement, answers, failures, self._batch, shard, self._database.owner)
+
+    def collect(self) -> tuple[list[tuple[bytes, bytes]], bool]:
+        """Return some of the answers and failures that others have sent since, and whether every shard is known."""
+        rows = self._database.call(
+            "SELECT shard, answers, failures FROM conductor_shards WHERE batch = %s AND answers IS NOT NULL"
+            " AND NOT shard = ANY(%s) LIMIT 100", self._batch, list(self._known),
+        )  # fmt: skip
+        rows = [row for row in rows if row[0] not in self._known]  # one may have been finished here meanwhile
+        self._known.update(shard for shard, _, _ in rows)
+        unknown = "SELECT 1 FROM conductor_shards WHERE batch = %s AND NOT shard = ANY(%s) LIMIT 1"
+        is_whole = not rows and not self._database.call(unknown, self._batch, list(self._known))
+        return [(bytes(answers), bytes(failures)) for _, answers, failures in rows], is_whole
+
+
 class SharedState:
     """The state of several replicas; see `FileState`. Models, settings and caches stay in files."""
 
@@ -309,6 +373,9 @@ class SharedState:
 
     def size_of_attachments(self, runs: Collection[str]) -> int:
         return self.attachments().prunable(runs) if runs else 0
+
+    def batch(self, batch: str, shards: int) -> SharedBatch:
+        return SharedBatch(self.database, batch, shards)
 
     def claim_request(self, key: str, request: str, run: str, instead_of: str = "") -> tuple[str, float]:
         ((first, found, age),) = self.database.call(

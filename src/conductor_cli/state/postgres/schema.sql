@@ -313,3 +313,18 @@ BEGIN
     IF NOT FOUND THEN RAISE EXCEPTION 'another process has this run'; END IF;
     RETURN true;
 END $$;
+
+-- version 4: batches that several machines work on
+
+-- Some questions of a batch, which one process has until it has sent what became of them. `batch` is a hash.
+CREATE TABLE conductor_shards (
+    batch text NOT NULL,
+    shard integer NOT NULL,
+    owner text NOT NULL DEFAULT '',
+    until timestamptz NOT NULL DEFAULT '-infinity',
+    answers bytea,  -- JSON Lines; NULL while questions are open
+    failures bytea,
+    begun timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (batch, shard)
+);
+CREATE INDEX conductor_shards_open ON conductor_shards (batch, shard) WHERE answers IS NULL;

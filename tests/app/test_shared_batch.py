@@ -1,0 +1,209 @@
+"""A batch that several machines work on: each question is asked once, and each machine has every answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from conductor_cli.app import shared_batch
+from conductor_cli.app.batch import Asked, BatchItem, failed_path, open_batch, run_batch
+from conductor_cli.app.shared_batch import SharedItems, batch_hash
+from conductor_cli.core.errors import Failure
+from conductor_cli.evals.cost import Budget
+from conductor_cli.state.postgres.database import Database
+from conductor_cli.state.postgres.records import SharedBatch
+from tests.state.cluster import Cluster
+from tests.state.conftest import postgres
+
+__all__ = ["postgres"]
+
+COUNT, EACH = 53, 5
+Ask = Callable[[BatchItem], Awaitable[Asked]]
+
+
+@pytest.fixture(autouse=True)
+def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_batch, "SHARD", EACH)
+    monkeypatch.setattr(shared_batch, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(shared_batch, "RENEW_SECONDS", 0.05)
+
+
+class Machine:
+    """A machine with its own files and its own connection. `asked` are the ids that it has asked."""
+
+    def __init__(self, place: Path, url: str) -> None:
+        place.mkdir()
+        self.answers, self.database = place / "a.jsonl", Database(url)
+        self.source = place / "q.jsonl"
+        self.source.write_text("".join(f'{{"id": "q{n}", "question": "{n}?"}}\n' for n in range(COUNT)))
+        self.asked = list[str]()
+        self.locks = place / "locks"
+
+    async def work(self, ask: Ask | None = None, parallel: int = 3) -> Failure | None:
+        """Ask what is left; as a new process does."""
+
+        async def answer(item: BatchItem) -> Asked:
+            self.asked.append(item.id)
+            await asyncio.sleep(0.002)
+            return said(item)
+
+        budget = Budget()
+        with open_batch(self.source, self.answers, self.locks) as batch:
+            key = batch_hash(self.source, self.answers, "models")
+            shards = SharedBatch(self.database, key, -(-COUNT // EACH))
+            async with SharedItems(batch, shards, budget, lambda _: None).kept() as shared:
+                return await run_batch(
+                    batch, ask or answer, shared=shared, parallel=parallel, budget=budget, tell=lambda _: None
+                )
+
+    @property
+    def ids(self) -> Counter[str]:
+        """The ids in its files."""
+        paths = [path for path in (self.answers, failed_path(self.answers)) if path.exists()]
+        return Counter(json.loads(line)["id"] for path in paths for line in path.read_text().splitlines())
+
+
+def said(item: BatchItem) -> Asked:
+    """What becomes of a question: the thirteenth fails."""
+    if item.id == "q13":
+        failure = Failure(kind="worker", message="no thirteens")
+        return Asked(line={**item.data, "error": {"message": "no thirteens"}}, failure=failure)
+    return Asked(line={**item.data, "answer": "yes"})
+
+
+ALL = Counter(f"q{n}" for n in range(COUNT))
+
+
+@contextmanager
+def machines(tmp_path: Path, postgres: Cluster, count: int = 2) -> Iterator[list[Machine]]:
+    url = postgres.new_database()
+    found = [Machine(tmp_path / str(number), url) for number in range(count)]
+    yield found
+    for each in found:
+        each.database.close()
+
+
+def test_each_question_is_asked_once_and_every_machine_has_all_answers(tmp_path: Path, postgres: Cluster) -> None:
+    with machines(tmp_path, postgres, 3) as found:
+
+        async def all_at_once() -> None:
+            assert await asyncio.gather(*(each.work() for each in found)) == [None] * 3
+
+        asyncio.run(all_at_once())
+        assert sum((Counter(each.asked) for each in found), Counter[str]()) == ALL
+        assert all(each.asked for each in found)
+        for each in found:
+            assert each.ids == ALL
+            assert [json.loads(line)["id"] for line in failed_path(each.answers).read_text().splitlines()] == ["q13"]
+
+
+def test_what_a_killed_machine_had_is_asked_by_another_and_it_asks_nothing_when_it_is_back(
+    tmp_path: Path, postgres: Cluster
+) -> None:
+    """Its lease has to run out first; lines that it has written are sent by it, and not asked again there."""
+    with machines(tmp_path, postgres) as (one, two):
+
+        async def killed() -> None:
+            stalled = asyncio.Event()
+
+            async def stall(item: BatchItem) -> Asked:
+                if len(one.asked) == 7:
+                    stalled.set()
+                    await asyncio.sleep(60)
+                one.asked.append(item.id)
+                return said(item)
+
+            task = asyncio.create_task(one.work(stall, parallel=1))
+            await stalled.wait()
+            with pytest.MonkeyPatch.context() as patch:  # a process that is killed releases nothing
+                patch.setattr(SharedBatch, "release", lambda _: None)
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+
+        asyncio.run(killed())
+        two.database.call("UPDATE conductor_shards SET until = now() - interval '1 s' WHERE answers IS NULL")
+        assert asyncio.run(two.work()) is None
+        assert Counter(two.asked) == ALL - Counter(f"q{n}" for n in range(EACH)), "the first shard had been sent"
+        assert two.ids == ALL
+        asked = len(one.asked)
+        assert asyncio.run(one.work()) is None
+        assert (one.ids, len(one.asked)) == (ALL, asked)
+
+
+def test_lines_of_an_earlier_process_are_sent_without_asking_again(tmp_path: Path, postgres: Cluster) -> None:
+    """As where it was killed between the last answer of a shard and the sending of it."""
+    with machines(tmp_path, postgres) as (one, two):
+        lines = [json.dumps({"id": f"q{n}", "question": f"{n}?", "answer": "yes"}) for n in range(7)]
+        one.answers.write_text("\n".join(lines) + "\n")
+        assert asyncio.run(one.work()) is None
+        assert Counter(one.asked) == ALL - Counter(f"q{n}" for n in range(7))
+        assert asyncio.run(two.work()) is None
+        assert (two.ids, two.asked) == (ALL, [])
+
+
+def test_a_machine_that_is_late_counts_its_own_answers_once(tmp_path: Path, postgres: Cluster) -> None:
+    """Another one has taken its shard meanwhile: it asks no more of it, and has no question twice."""
+    with machines(tmp_path, postgres) as (one, two):
+
+        async def late() -> None:
+            begun, goes_on = asyncio.Event(), asyncio.Event()
+
+            async def slow(item: BatchItem) -> Asked:
+                one.asked.append(item.id)
+                if len(one.asked) == 3:
+                    begun.set()
+                    await goes_on.wait()
+                return said(item)
+
+            task = asyncio.create_task(one.work(slow, parallel=1))
+            await begun.wait()
+            take = "UPDATE conductor_shards SET owner = '', until = '-infinity' WHERE answers IS NULL"
+            await asyncio.to_thread(one.database.call, take)
+            assert await two.work() is None
+            await asyncio.sleep(0.2)  # one has found out
+            goes_on.set()
+            assert await task is None
+
+        asyncio.run(late())
+        assert (one.ids, two.ids) == (ALL, ALL)
+        assert one.asked == ["q0", "q1", "q2"]
+
+
+def test_a_failure_that_says_nothing_about_questions_frees_them_for_others(tmp_path: Path, postgres: Cluster) -> None:
+    with machines(tmp_path, postgres) as (one, two):
+
+        async def refuse(item: BatchItem) -> Asked:
+            failure = Failure(kind="key", message="the key is refused")
+            return Asked(line={**item.data, "error": {"message": "x"}}, failure=failure)
+
+        stopped = asyncio.run(one.work(refuse))
+        assert stopped is not None
+        assert stopped.kind == "key"
+        assert asyncio.run(two.work()) is None, "it does not wait for a lease"
+        assert two.ids == ALL
+
+
+def test_a_database_that_is_away_stops_the_batch_and_loses_nothing(tmp_path: Path, postgres: Cluster) -> None:
+    with machines(tmp_path, postgres) as (one, _):
+
+        async def cut_off(item: BatchItem) -> Asked:
+            one.asked.append(item.id)
+            if item.id == "q6":
+                await asyncio.to_thread(one.database.call, "ALTER TABLE conductor_shards RENAME TO elsewhere")
+            return said(item)
+
+        stopped = asyncio.run(one.work(cut_off, parallel=1))
+        assert stopped is not None
+        assert stopped.reason == "state"
+        assert one.ids == Counter(f"q{n}" for n in range(10)), "the shard that it had is done"
+        one.database.call("ALTER TABLE elsewhere RENAME TO conductor_shards")
+        one.database.call("UPDATE conductor_shards SET until = now() - interval '1 s' WHERE answers IS NULL")
+        assert asyncio.run(one.work()) is None
+        assert (one.ids, Counter(one.asked)) == (ALL, ALL)
