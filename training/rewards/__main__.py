@@ -14,7 +14,8 @@ from training.stages import DONE, Stage, Workspace, add_options, print_line, run
 OUT: Final = Path("build/rewards")
 ARMS: Final = ("start", "supervised", "best-of-8", "grpo")
 SECONDS: Final = (175, 100)  # of the processor: the start, and each other arm
-PRETRAINED_SECONDS: Final = (1500, 3600)
+PRETRAINED_SECONDS: Final = (1200, 2000)
+PRETRAINED_QUESTIONS: Final = ("100", "600")  # of a validation, of the test
 
 
 def plan(
@@ -49,7 +50,8 @@ def main() -> int:
         print_line(table)
         return DONE
 
-    options = (*(["--pretrained"] if given.pretrained else []), *(["--questions", "8", "8"] if given.trial else []))
+    options: tuple[str, ...] = ("--pretrained", "--questions", *PRETRAINED_QUESTIONS) if given.pretrained else ()
+    options += ("--questions", "8", "8") if given.trial else ()
     stages = plan(out, seeds, seconds, given.minutes, options)
     return run_training(Workspace(out, tuple(stages)), given, finish)
 
