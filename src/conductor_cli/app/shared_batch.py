@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -19,7 +19,17 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from conductor_cli.app.batch import Asked, Batch, BatchItem, BatchProgress, id_of, json_line, read_items, read_json
+from conductor_cli.app.batch import (
+    Asked,
+    Batch,
+    BatchItem,
+    BatchProgress,
+    LinePlaces,
+    id_of,
+    json_line,
+    read_items,
+    read_json,
+)
 from conductor_cli.core.errors import ConductorError, Failure
 from conductor_cli.evals.cost import Budget
 
@@ -65,7 +75,7 @@ class SharedItems:
         self._ours = set[str]()
         """Questions of lost shards that were asked here all the same."""
         self._items, self._at = read_items(batch.source), 0
-        self._places: list[dict[int, int]] | None = None
+        self._places = dict[Path, LinePlaces]()
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[SharedItems]:
@@ -127,7 +137,7 @@ class SharedItems:
             await asyncio.sleep(RENEW_SECONDS)
             had = set(self._mine)
             with suppress(ConductorError):  # the next time may be soon enough
-                for lost in (had & set(self._mine)).difference(await asyncio.to_thread(self._shards.renew)):
+                for lost in had.difference(await asyncio.to_thread(self._shards.renew)):
                     self._lose(lost)
 
     def _lose(self, number: int) -> None:
@@ -139,7 +149,7 @@ class SharedItems:
         for name in queued:
             del self._shard_of[name]
         self._ours |= set(shard.ids).difference(queued)
-        self._places = None
+        self._places.clear()
 
     def _read(self, number: int) -> list[BatchItem]:
         """Return the questions of a shard. Raises `UsageError` where the input cannot be read any more."""
@@ -164,13 +174,11 @@ class SharedItems:
 
     def _copy(self, name: str, shard: _Shard) -> None:
         """Copy the line that is written here already."""
-        files = (self._batch.answers.path, shard.answers), (self._batch.failures.path, shard.failures)
-        if self._places is None:
-            self._places = [dict(_places(path)) for path, _ in files]
-        for (path, lines), places in zip(files, self._places, strict=True):
-            if (place := places.get(hash(name))) is not None:
+        for path, lines in (self._batch.answers.path, shard.answers), (self._batch.failures.path, shard.failures):
+            places = self._places.get(path) or self._places.setdefault(path, LinePlaces(path))
+            if (place := places.find(name)) is not None:
                 with path.open("rb") as file:
-                    file.seek(place)
+                    file.seek(places.starts[place])
                     lines.extend(file.readline())
                 return
 
@@ -187,12 +195,3 @@ class SharedItems:
                 self._budget.add(cost)
                 self._batch.write(Asked(line=data, cost=cost, failure=failure))
         self._tell(self._batch.progress)
-
-
-def _places(path: Path) -> Iterator[tuple[int, int]]:
-    """Yield the hash of the id of each line of a file, and where the line begins."""
-    with path.open("rb") as file:
-        start = 0
-        for raw in file:
-            yield hash(id_of(read_json(raw))), start
-            start += len(raw)
