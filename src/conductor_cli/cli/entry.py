@@ -102,7 +102,7 @@ _OPTIONS: Final[Mapping[str, tuple[str, str]]] = {
     "--cost-weight": ("--max-cost", "it was dropped; use instead: --max-cost USD"),
     "--again": ("--parallel", "it was dropped; to measure again: another --seed"),
     "--rehearsal": (
-        "", "the demo models answer by: conductor ask --rehearsal, and are measured by: conductor eval rehearsal",
+        "", "the demo models: conductor ask --rehearsal, conductor chat --rehearsal, conductor eval rehearsal",
     ),
     "--out": ("--seed", "it was dropped; the cards: cards.json in the data directory"),
     **{
