@@ -14,7 +14,7 @@ from training.stages import DONE, Stage, Workspace, add_options, print_line, run
 OUT: Final = Path("build/rewards")
 ARMS: Final = ("start", "supervised", "best-of-8", "grpo")
 SECONDS: Final = (175, 100)  # of the processor: the start, and each other arm
-PRETRAINED_SECONDS: Final = (1200, 2000)
+PRETRAINED_SECONDS: Final = (1200, 600)
 PRETRAINED_QUESTIONS: Final = ("100", "600")  # of a validation, of the test
 
 

@@ -108,9 +108,9 @@ class SmolLM2:
     """
 
     longest = 60  # the longest true plan has 49
-    rates: Mapping[str, float] = {"start": 2e-3, "supervised": 1e-3, "best-of-8": 1e-3, "grpo": 6e-4}
+    rates: Mapping[str, float] = {"start": 2e-3, "supervised": 1e-3, "best-of-8": 1e-3, "grpo": 8e-4}
     warmup, groups, at_once = 5, 8, 4
-    validations = 3
+    validations = 2
 
     def __init__(self, out: Path) -> None:
         self.file, self.directory = out / MODEL, out / "base"
