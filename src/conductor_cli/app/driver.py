@@ -179,7 +179,7 @@ class RunRecorder:
         if isinstance(event, ev.RunStarted):
             return await self._begin(event, self._job.store) if self._job.store is not None else None
         found = dict[str, str]()
-        writer, spending = self._writer, self._run.config.daily_spend
+        writer, spending = self._writer, self._run.conductor.daily_spend
         if writer is not None:
             if (writing := writer.write(event)) is not None:
                 await writing
@@ -217,7 +217,7 @@ class RunRecorder:
             why = error.strerror or str(error)
         if why:
             self._refuse(f"the trace cannot be stored in {store.place}: {why}")
-            spending = self._run.config.daily_spend
+            spending = self._run.conductor.daily_spend
             text = f"no trace can be kept of this run: {store.place}"
             if spending is not None and spending.find_problem():
                 self._reported.add("spending")
@@ -243,7 +243,7 @@ class RunRecorder:
 
     async def _store_attachments(self, attachments: Sequence[Attachment]) -> str:
         """Store the bytes of files; returns why that is not possible, else an empty text."""
-        source = self._run.config.attachments
+        source = self._run.conductor.attachments
         try:
             if attachments and source is not None:
                 await asyncio.to_thread(source.store, attachments)

@@ -174,7 +174,7 @@ def export_run(trace: Trace, *, live: bool = False) -> str:
 def describe_offer(run: Run) -> PlanOffer:
     """The plan of a run with all that a user decides by."""
     assert isinstance(run.trace.plan, Plan)
-    setting = run.config
+    setting = run.conductor
     return PlanOffer(
         question_for=run.state.policy.question_for, has_files=bool(run.question.files),
         plan=run.trace.plan, pool=setting.pool, profile=setting.worker_profile,
@@ -189,12 +189,12 @@ def describe_offer(run: Run) -> PlanOffer:
 def planned_flow(run: Run) -> list[Disclosure]:
     """Which model will read what when the run's plan is run, its planning included."""
     assert isinstance(run.trace.plan, Plan)
-    policy, recipients = run.state.policy, recipients_of(run.config.pool)
+    policy, recipients = run.state.policy, recipients_of(run.conductor.pool)
     # A step on the conductor itself may ask any worker.
-    reached = {SELF: dict.fromkeys((run.config.recipient, *recipients.values()))}
+    reached = {SELF: dict.fromkeys((run.conductor.recipient, *recipients.values()))}
     reached |= {name: {recipient: None} for name, recipient in recipients.items() if name != SELF}
-    planning = [planning_disclosure(policy.question_for_conductor(), run.config.recipient)]
-    pool = run.config.pool
+    planning = [planning_disclosure(policy.question_for_conductor(), run.conductor.recipient)]
+    pool = run.conductor.pool
 
     def question_for(name: str) -> Question:
         # A step on the conductor itself may reach any worker, so it counts as one that accepts everything.

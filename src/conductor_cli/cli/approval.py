@@ -57,7 +57,7 @@ def print_plan(run: Run, limits: Limits, context: OutputContext, *, flow: bool) 
 def planned_flow_lines(run: Run, screen: Screen) -> list[Line]:
     """Which model will read what when the run's plan is run, and which others may come to read it."""
     lines = flow_lines(planned_flow(run), screen)
-    pool = run.config.pool
+    pool = run.conductor.pool
     return lines if len(pool) == 1 else [*lines, BLANK, *stand_in_lines(recipients_of(pool).values(), screen)]
 
 
@@ -193,7 +193,7 @@ class PlanApprover(_Approver):
         """Have the plan edited. None where nothing was changed, or where the new plan cannot be run."""
         assert isinstance(run.trace.plan, Plan)
         # A plan file without the attachments and the history of the question.
-        given = format_plan_file(Question(text=run.question.text), run.trace.plan, run.config.limits) + "\n"
+        given = format_plan_file(Question(text=run.question.text), run.trace.plan, run.conductor.limits) + "\n"
         try:
             text = edit_text(self._draft or given, self._keyboard.file, lambda: self._keyboard.woken)
             if self._keyboard.woken:

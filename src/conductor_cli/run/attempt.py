@@ -34,7 +34,7 @@ from conductor_cli.run.tool_loop import ModelReply, ToolLoop, conversation_token
 
 BACKOFF: Final = 0.5
 """Seconds before the second attempt; doubled for each one after it, and jittered by a half either way."""
-MAX_WAIT: Final = 30.0  # The longest wait before another attempt, whatever a server asks for
+MAX_RETRY_WAIT: Final = 30.0  # The longest wait before another attempt, whatever a server asks for
 CLIENT_TOKENS: Final = 32_000
 """Tokens of a reply to a client that sets no limit, where the model's own is not known: what coding clients ask for."""
 
@@ -105,10 +105,13 @@ async def read_chunks(
 
 
 def retry_wait(attempt: int, retry_after: float | None, chance: random.Random) -> float:
-    """Return seconds before the attempt (2 or more): the server's `Retry-After`, else a backoff; at most `MAX_WAIT`."""
+    """Return seconds before the attempt (2 or more): the server's `Retry-After`, else a backoff.
+
+    They are at most `MAX_RETRY_WAIT`.
+    """
     if retry_after is not None and not math.isnan(retry_after):
-        return min(max(retry_after, 0.0), MAX_WAIT)
-    return round(min(BACKOFF * 2.0 ** (attempt - 2) * chance.uniform(0.5, 1.5), MAX_WAIT), 3)
+        return min(max(retry_after, 0.0), MAX_RETRY_WAIT)
+    return round(min(BACKOFF * 2.0 ** (attempt - 2) * chance.uniform(0.5, 1.5), MAX_RETRY_WAIT), 3)
 
 
 class Attempt:
@@ -136,9 +139,9 @@ class Attempt:
         """Whether some of the text has been shown as the answer and cannot be taken back."""
         state = self._state
         # An answer with a schema is shown when it is complete.
-        held = state.question.schema is not None or state.config.holds_answer
-        in_view = state.config.streams_nested and state.final if state.nested else True
-        shown = state.config.streams_answer and not held and in_view and state.record(self._number).last
+        held = state.question.schema is not None or state.conductor.holds_answer
+        in_view = state.conductor.streams_nested and state.final if state.nested else True
+        shown = state.conductor.streams_answer and not held and in_view and state.record(self._number).last
         return shown and bool(self._text.strip())
 
     @property
@@ -204,7 +207,7 @@ class Attempt:
             record.step,
             seen,
             self.worker,
-            state.config.worker_profile,
+            state.conductor.worker_profile,
             final=record.last and state.final,
             withheld=withheld_note(state.policy.withheld(self.worker.name)),
         )
@@ -220,7 +223,7 @@ class Attempt:
     async def _call(self, messages: tuple[Message, ...], tools: ToolLoop | None) -> ModelReply:
         """Make one call and return its reply. However it ends, `usage` then has what it cost."""
         state, resources, worker = self._state, self._state.resources, self.worker
-        model = state.config.workers[worker.name]
+        model = state.conductor.workers[worker.name]
         offered = tools.tools if tools is not None else self._conversation.tools if self._conversation else ()
         tokens = conversation_tokens(messages, offered)
         # Turns, slot, reservation: always in this order, so that no two calls wait for each other.
@@ -253,8 +256,8 @@ class Attempt:
                 self._announce = None
             state.busy.add(self._number)
             try:
-                timeouts = state.config.timeouts.for_worker(worker)
-                await read_chunks(model.stream(request), take, timeouts, state.config.room)
+                timeouts = state.conductor.timeouts.for_worker(worker)
+                await read_chunks(model.stream(request), take, timeouts, state.conductor.room)
                 reply = self._reply(call, request)
                 if not call.cached:
                     resources.circuits.succeeded(worker)
@@ -287,7 +290,7 @@ class Attempt:
 
         A client does not know the worker's context, so of a known one its limit leaves `tokens_in` for the prompt.
         """
-        worker, profile = self.worker, self._state.config.worker_profile
+        worker, profile = self.worker, self._state.conductor.worker_profile
         own, usual = worker.options.get("max_tokens"), profile.max_tokens
         if self._conversation is None:
             return int(own or usual)
@@ -301,16 +304,16 @@ class Attempt:
         return min(asked, int(most)) if most else asked
 
     def _request(self, messages: tuple[Message, ...], most: int, tools: ToolLoop | None) -> Request:
-        config, options, client = self._state.config, self.worker.options, self._conversation
+        conductor, options, client = self._state.conductor, self.worker.options, self._conversation
         request = Request(
             messages=messages,
             max_tokens=most,
             temperature=options.get("temperature"),
-            seed=options.get("seed", config.seed),
-            deadline=config.timeouts.for_worker(self.worker).total,
+            seed=options.get("seed", conductor.seed),
+            deadline=conductor.timeouts.for_worker(self.worker).total,
             tools=tools.tools if tools is not None else (),
             tool_choice=tools.choice if tools is not None else "auto",
-            read_attachment=config.attachments.read if config.attachments is not None else None,
+            read_attachment=conductor.attachments.read if conductor.attachments is not None else None,
         )
         if client is None:
             return request

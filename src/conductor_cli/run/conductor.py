@@ -198,21 +198,21 @@ def new_run_id(now: datetime) -> str:
 class RunResources:
     """One for each run that a user starts. A call that waits here holds nothing that another call needs to end."""
 
-    def __init__(self, config: Conductor) -> None:
-        self.ledger = Ledger(config.limits)
-        self.call_slots = asyncio.Semaphore(config.limits.parallel)
+    def __init__(self, conductor: Conductor) -> None:
+        self.ledger = Ledger(conductor.limits)
+        self.call_slots = asyncio.Semaphore(conductor.limits.parallel)
         """As many calls at once as the run allows; substitutes and nested runs need a slot too."""
         self.revisions_left = 1  # How often the rest of a plan may still be planned anew, nested runs included
-        self.approvals = ToolApprovals(asks=config.tools is not None and config.tools.asks)
-        self.tool_calls_left = CALLS_PER_RUN if config.limits.tool_calls is None else config.limits.tool_calls
-        self._open_tools = config.tools.open if config.tools is not None else None
+        self.approvals = ToolApprovals(asks=conductor.tools is not None and conductor.tools.asks)
+        self.tool_calls_left = CALLS_PER_RUN if conductor.limits.tool_calls is None else conductor.limits.tool_calls
+        self._open_tools = conductor.tools.open if conductor.tools is not None else None
         self._tools: ToolBox | None = None
-        self._config = config
-        self.down = dict(config.unavailable)  # Workers that are not asked again in this run, and why
-        self.circuits = config.circuits or Circuits(BreakerRules(failures=0))
+        self._conductor = conductor
+        self.down = dict(conductor.unavailable)  # Workers that are not asked again in this run, and why
+        self.circuits = conductor.circuits or Circuits(BreakerRules(failures=0))
         self._freed, self._times_freed = asyncio.Event(), 0
-        shared = config.shared_semaphores
-        self._model_semaphores = model_semaphores(config.pool, config.workers) if shared is None else shared
+        shared = conductor.shared_semaphores
+        self._model_semaphores = model_semaphores(conductor.pool, conductor.workers) if shared is None else shared
 
     @property
     def tools(self) -> ToolBox | None:
@@ -231,7 +231,7 @@ class RunResources:
         """Workers that are asked only where nobody else can do a step, and why."""
         why = {
             worker.name: self.circuits.why_skipped(worker)
-            for worker in self._config.pool
+            for worker in self._conductor.pool
             if worker.name not in self.down
         }
         return {name: failure for name, failure in why.items() if failure is not None}
@@ -244,10 +244,10 @@ class RunResources:
         return self._model_semaphores.get(id(model), _NO_WAIT)
 
     def provider_slot(self, worker: Worker) -> AbstractAsyncContextManager[None]:
-        return self._config.provider_slots.get(worker.name, _NO_WAIT)
+        return self._conductor.provider_slots.get(worker.name, _NO_WAIT)
 
     async def reserve(self, tokens_in: int, answer: int, price: Price | None, worker: Worker | None) -> Reservation:
-        """Reserve tokens and money for a call of `worker`, or of the conductor where that is None.
+        """Reserve tokens and money for a call of `worker`, or of the planner where that is None.
 
         Waits where a running call may leave room. Raises `LimitReached`.
         """
@@ -260,7 +260,7 @@ class RunResources:
             self._times_freed += 1
             self._freed.set()
 
-        spend, leased = self._config.daily_spend, self._config.leased
+        spend, leased = self._conductor.daily_spend, self._conductor.leased
         while True:
             before = self._times_freed
             reservation = await spend.reserve(decide, release, worker, leased) if spend else decide(NO_DAY_LIMITS)
@@ -277,8 +277,8 @@ class RunResources:
         `cached`: the reply came from the response cache, so nothing was spent today. `failed`: it is not used.
         """
         self.ledger.settle(reservation, usage)
-        if self._config.daily_spend:
-            self._config.daily_spend.settle(reservation, NO_USAGE if cached else usage, failed=failed)
+        if self._conductor.daily_spend:
+            self._conductor.daily_spend.settle(reservation, NO_USAGE if cached else usage, failed=failed)
         self._times_freed += 1
         self._freed.set()
 

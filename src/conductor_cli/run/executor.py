@@ -41,7 +41,7 @@ class _WorkerStep:
         worker, state = self._first_worker(), self._state
         try:
             while worker is not None:
-                with state.resources.circuits.calling(state.config.pool[worker]):
+                with state.resources.circuits.calling(state.conductor.pool[worker]):
                     worker = await self._make_attempts(worker)
         except LimitReached as error:
             if state.record(self._number).state not in ENDED:
@@ -55,7 +55,7 @@ class _WorkerStep:
         failure = state.resources.down.get(name)
         if failure is None and (forbidden := state.call_violation(self._number, name)):
             failure = Failure(kind="policy", message=forbidden, hint=POLICY_HINT)
-        if failure is None and name not in state.config.pool:
+        if failure is None and name not in state.conductor.pool:
             hint = "list the workers: conductor workers list"
             failure = Failure(kind="config", message=f"no worker is named {name}", hint=hint, reason="worker_unknown")
         if failure is not None:
@@ -77,7 +77,7 @@ class _WorkerStep:
         while True:
             turn += 1
             self._attempt += 1
-            call = Attempt(state, self._number, state.config.pool[name], self._attempt, repair)
+            call = Attempt(state, self._number, state.conductor.pool[name], self._attempt, repair)
             try:
                 await call.make()
             except PolicyError as error:
@@ -95,10 +95,10 @@ class _WorkerStep:
                 wait = None
                 if error.reason == "schema":  # once, whatever the limit on attempts
                     wait = 0.0
-                elif error.retryable and turn < state.config.limits.attempts:
+                elif error.retryable and turn < state.conductor.limits.attempts:
                     skipped = state.resources.skipped
                     if name not in skipped or self._substitute() in (None, *skipped):
-                        wait = retry_wait(turn + 1, error.retry_after, state.config.random)
+                        wait = retry_wait(turn + 1, error.retry_after, state.conductor.random)
                 if wait is None:
                     if error.reason == "connect":
                         state.resources.down[name] = failure  # other steps need not find out again
@@ -123,7 +123,7 @@ class _WorkerStep:
         state = self._state
         planned = state.record(self._number).step.worker
         skipped = state.resources.skipped
-        names = substitutes(state.config.pool, {*self._tried, *state.resources.down, besides})
+        names = substitutes(state.conductor.pool, {*self._tried, *state.resources.down, besides})
         for name in sorted(names, key=lambda name: name in skipped):
             sees_all = state.policy.may_replace(name, planned) and state.media_access.may_replace(name, planned)
             if sees_all and not state.call_violation(self._number, name):
@@ -157,7 +157,7 @@ async def run_step(
         state.errors.setdefault(number, []).append(failure)
         state.emit(ev.StepFailed(at=state.now(), step=number, attempt=1, error=failure, usage=usage))
 
-    if state.config.model is None:
+    if state.conductor.model is None:
         fail(Failure(kind="conductor", message="a review needs a planner", reason="no_planner"))
         return None
     if state.depth_left <= 0:
@@ -178,7 +178,7 @@ async def run_step(
     text = f"{state.question.text}{NESTED}{step.subtask}"
     nested = RunContext(
         id=f"{state.id}.{number}",
-        config=state.config,
+        conductor=state.conductor,
         question=replace(state.question, text=text, given=given, parent=state.id),
         resources=state.resources,
         resumed=next((record.nested for record in earlier if record.number == number), None),

@@ -1,4 +1,4 @@
-"""One reply of the conductor: its text becomes steps while it is being written, and each is announced at once.
+"""One reply of the planner: its text becomes steps while it is being written, and each is announced at once.
 
 Steps that repeat an earlier one are left out.
 """
@@ -86,15 +86,15 @@ CLOSING: Final = " \t\r\n`}])."
 
 
 class PlanStream:
-    """Reads one reply of the conductor and announces its steps."""
+    """Reads one reply of the planner and announces its steps."""
 
     def __init__(self, state: RunContext, model: Model, context: PlanFormatContext, attempt: int) -> None:
         self._state = state
         self._attempt = attempt
         self._model = model
         self._context = context
-        self._find_fault = None if context.single else state.config.profile.find_fault
-        self._parser = plan_format_for(state.config.profile, context).parser(context)
+        self._find_fault = None if context.single else state.conductor.profile.find_fault
+        self._parser = plan_format_for(state.conductor.profile, context).parser(context)
         self._keep_answer: KeepAnswer | None = None
         self._complete = False
         self._held: list[ParsedStep] = []  # steps of a plan that is checked as a whole
@@ -121,10 +121,10 @@ class PlanStream:
         state = self._state
         question = state.policy.question_for_conductor()
         self._notice = conductor_notice(question)
-        pool, about = state.config.pool, state.config.tools.about if state.config.tools is not None else {}
+        pool, about = state.conductor.pool, state.conductor.tools.about if state.conductor.tools is not None else {}
         attached: list[str] = []
         # A conductor that was trained on prompts of its own is told nothing of the attachments.
-        if state.config.profile.names and question.attachments:
+        if state.conductor.profile.names and question.attachments:
             shown = {worker.name: state.policy.question_for(worker.name) for worker in pool}
             attached = describe_attached(question, shown, self._context.labels, pool)
         tools = []
@@ -135,7 +135,7 @@ class PlanStream:
         request = conductor_request(
             question,
             pool,
-            state.config.profile,
+            state.conductor.profile,
             self._context,
             standing=standing,
             fault=fault,
@@ -143,21 +143,21 @@ class PlanStream:
             revision=state.revision,
             rules=(*state.policy.rules_for_planner(self._context), *attached, *tools),
         )
-        price, resources = state.config.price, state.resources
+        price, resources = state.conductor.price, state.resources
         async with resources.turn(self._model):
             reservation = await resources.reserve(prompt_tokens(request.messages), request.max_tokens or 0, price, None)
             # The seed and the rank rise with each attempt, or the model would repeat its plan.
             retries = self._attempt - 1
             request = replace(
                 request,
-                seed=None if state.config.seed is None else state.config.seed + retries,
-                rank=retries if state.config.profile.sampling.search else 0,
+                seed=None if state.conductor.seed is None else state.conductor.seed + retries,
+                rank=retries if state.conductor.profile.sampling.search else 0,
                 max_tokens=reservation.answer,
             )
             began, failed = state.now(), False
             self._prompt = request.messages
             try:
-                done = await read_chunks(self._model.stream(request), self._take, state.config.timeouts)
+                done = await read_chunks(self._model.stream(request), self._take, state.conductor.timeouts)
                 if not done and self._truncated and not self._complete and not self._context.single:
                     raise PlanError("the plan was cut off at the token limit", line=self._text[-200:].strip())
                 if not done and not self._complete:
@@ -216,12 +216,12 @@ class PlanStream:
                 numbered = enumerate(state.steps_before(), start=1)
                 steps = [step for number, step in numbered if number not in state.given_up]
                 steps += [held.step for held in self._held]
-                fault, operands = state.media_access.fault(steps), state.config.worker_profile.operands
+                fault, operands = state.media_access.fault(steps), state.conductor.worker_profile.operands
                 if not fault and operands is not None and not self._context.single:
                     lost = lost_operand(state.question.text.partition(NESTED)[0], steps, operands)
                     fault = f"no step names {lost}" if lost else ""
                 if not fault and self._find_fault is not None:
-                    fault = self._find_fault(state.question, steps, state.config.pool)
+                    fault = self._find_fault(state.question, steps, state.conductor.pool)
                 if fault:
                     self._complete = False
                     raise PlanError(fault, line=item.step.subtask)

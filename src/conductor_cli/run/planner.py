@@ -1,6 +1,6 @@
-"""Planning: the plan is written by the conductor, read from a file, or reused; the user may have to approve it.
+"""Planning: the plan is written by the planner, read from a file, or reused; the user may have to approve it.
 
-A fault in what the conductor writes is shown back to it once, with the steps that stand. After that the best worker
+A fault in what the planner writes is shown back to it once, with the steps that stand. After that the best worker
 takes what is missing. So a run that can ask a worker always has a plan, and each detour is an event. Where nobody could
 do a step, the rest of the plan is planned anew, once.
 """
@@ -53,19 +53,19 @@ def wants_revision(state: RunContext, number: int) -> bool:
     Not where the user gave or approved the plan, where the planner cannot be told of its own plan, or where no worker
     is left that could do better. Nor once a step gives the answer: two answers are never mixed.
     """
-    config, record = state.config, state.record(number)
+    conductor, record = state.conductor, state.record(number)
     if record.state != "failed" or record.step.worker == SELF or state.text_is_out:
         return False
-    if not (config.revises and state.resources.revisions_left) or state.stopped_by is not None or state.plan_only:
+    if not (conductor.revises and state.resources.revisions_left) or state.stopped_by is not None or state.plan_only:
         return False
-    if config.model is None or config.profile.render is not None or config.mode == "mini":
+    if conductor.model is None or conductor.profile.render is not None or conductor.mode == "mini":
         return False
     if state.given_plan is not None or state.decision is not None:
         return False
     answers = next((each.number for each in state.trace.steps if each.last), number)
     if answers != number and answers not in state.schedule.waiting:
         return False
-    left = set(config.pool.names) - {SELF} - set(state.policy.excluded) - _unusable(state, record)
+    left = set(conductor.pool.names) - {SELF} - set(state.policy.excluded) - _unusable(state, record)
     return bool(left) and state.policy.may_show_steps(state.steps_before())
 
 
@@ -83,7 +83,7 @@ def begin_revision(state: RunContext, number: int) -> None:
 
 
 def _revise(state: RunContext, revised: ev.PlanRevised, record: StepRecord) -> None:
-    names = set(state.config.pool.names)
+    names = set(state.conductor.pool.names)
     hidden = {revised.step, *revised.left_out}
     kept = sum(each.number not in hidden and each.number < revised.first for each in state.trace.steps)
     state.resources.revisions_left = 0
@@ -92,7 +92,7 @@ def _revise(state: RunContext, revised: ev.PlanRevised, record: StepRecord) -> N
         why={a.worker: _WHY.get(a.error.reason, "it failed") for a in record.failed if a.worker in names},
         left_out=revised.left_out,
         first=revised.first,
-        most=max(1, step_limit(state.config.limits, state.config.pool.names) - kept),
+        most=max(1, step_limit(state.conductor.limits, state.conductor.pool.names) - kept),
         unusable=frozenset(_unusable(state, record)) if state.resumed is None else frozenset(),
     )
     if not state.goes_on or state.trace.revised is None:
@@ -117,17 +117,17 @@ async def make_plan(state: RunContext) -> Failure | None:
         return _announce(state, state.given_plan)
     if state.resumed is not None and not state.goes_on and _reuse(state, state.resumed):
         return None
-    if state.config.model is None:
+    if state.conductor.model is None:
         return Failure(kind="conductor", message="there is no planner to plan with", reason="no_planner")
     if not state.policy.may_show_steps(state.steps_before()):
         return _fall_back(state, "the resumed plan may reveal inputs hidden from the planner")
-    return await _write(state, state.config.model)
+    return await _write(state, state.conductor.model)
 
 
 async def go_on(state: RunContext) -> Failure | None:
     """Have the rest of the plan written, once its revision has begun. Returns what ends the run."""
-    assert state.config.model is not None
-    failure = await _write(state, state.config.model)
+    assert state.conductor.model is not None
+    failure = await _write(state, state.conductor.model)
     if failure is None or failure.kind == "limit":
         return failure
     return _fall_back(state, failure.message)
@@ -144,7 +144,7 @@ async def wait_for_approval(state: RunContext) -> Failure | None:
             state.discard_plan()
             failure = _announce(state, decision.edited, reviewed=True)
         elif decision.feedback:
-            # The plan as the conductor wrote it, without the review that was appended.
+            # The plan as the planner wrote it, without the review that was appended.
             plan = state.trace.plan
             assert isinstance(plan, Plan)
             if state.reviews > 0 and len(plan.steps) > 1 and plan.steps[-1].subtask == REVIEW:
@@ -152,8 +152,8 @@ async def wait_for_approval(state: RunContext) -> Failure | None:
             state.rejected_plans += (RejectedPlan(plan=plan, feedback=decision.feedback),)
             state.emit(ev.PlanDecided(at=state.now(), verdict="replan", feedback=decision.feedback))
             state.discard_plan()
-            assert state.config.model is not None
-            failure = await _write(state, state.config.model)
+            assert state.conductor.model is not None
+            failure = await _write(state, state.conductor.model)
         else:
             state.emit(ev.PlanDecided(at=state.now(), verdict="approved"))
             state.awaits_approval = False
@@ -164,7 +164,7 @@ async def wait_for_approval(state: RunContext) -> Failure | None:
 
 
 def problem_with(state: RunContext, plan: Plan, *, reviewed: bool = False) -> Failure | None:
-    """Return why a plan that the conductor did not write cannot be run; None where it can.
+    """Return why a plan that the planner did not write cannot be run; None where it can.
 
     It names its workers on purpose, so no worker is replaced by another. `reviewed`: it already holds the reviews
     that `limits.recursion` appends.
@@ -178,9 +178,9 @@ def problem_with(state: RunContext, plan: Plan, *, reviewed: bool = False) -> Fa
             return replace(why, message=f"the plan names {step.worker}, which cannot be used: {why.message}")
     try:
         rules = _rules(state)
-        # A step on the conductor itself is not a worker of the pool, and `MAX_STEPS` bounds only what a model
+        # A step on the planner itself is not a worker of the pool, and `MAX_STEPS` bounds only what a model
         # writes.
-        most = (state.config.limits.steps or MAX_STEPS) + (state.reviews if reviewed else 0)
+        most = (state.conductor.limits.steps or MAX_STEPS) + (state.reviews if reviewed else 0)
         check_plan(plan, replace(rules, workers=(*rules.workers, SELF), steps=most))
     except PlanError as error:
         return Failure(kind="usage", message=error.message, hint=error.hint, reason=error.reason)
@@ -278,9 +278,9 @@ def _reuse_step(state: RunContext, record: StepRecord, earlier: Trace) -> None:
 
 
 async def _write(state: RunContext, model: Model) -> Failure | None:
-    """Ask the conductor, again after each fault, and at last fall back on the best worker."""
+    """Ask the planner, again after each fault, and at last fall back on the best worker."""
     fault = ""
-    tries = state.config.profile.sampling.tries
+    tries = state.conductor.profile.sampling.tries
     why = "the planner's output was not a valid plan"
     for attempt in range(1, tries + 1):
         standing = state.current_plan().steps
@@ -297,14 +297,14 @@ async def _write(state: RunContext, model: Model) -> Failure | None:
             return error.failure
         except ModelError as error:
             if not error.retryable:
-                return _cannot_plan(error, state.config.key_hint)
+                return _cannot_plan(error, state.conductor.key_hint)
             fault, why = "", f"the planner failed ({error.message})"
             stream.reject("", error)
             # One that could not be reached fails the run; for one that wrote nonsense there is a fallback plan.
             if attempt == tries and error.reason in ("connect", "timeout") and not state.trace.steps:
-                return _cannot_plan(error, state.config.key_hint)
+                return _cannot_plan(error, state.conductor.key_hint)
             if attempt < tries:
-                await asyncio.sleep(retry_wait(attempt + 1, error.retry_after, state.config.random))
+                await asyncio.sleep(retry_wait(attempt + 1, error.retry_after, state.conductor.random))
         else:
             stream.finish()
             return None
@@ -321,17 +321,17 @@ def _fall_back(state: RunContext, why: str) -> Failure | None:
     """
     number = len(state.trace.steps) + 1
     worker: str | None = None
-    if state.config.profile.fallback:
-        config, policy = state.config, state.policy
+    if state.conductor.profile.fallback:
+        conductor, policy = state.conductor, state.policy
         unusable = state.revision.unusable if state.revision is not None else ()
         absent = {*state.resources.down, *state.resources.skipped, *unusable}
-        rules = config.rules(given=False, depth_left=0, down=absent, excluded=policy.excluded)
+        rules = conductor.rules(given=False, depth_left=0, down=absent, excluded=policy.excluded)
         names = [name for name in rules.workers if not policy.withheld(name)] or rules.workers
         names = state.media_access.best_of(names)
-        worker = Pool(workers=tuple(config.pool[name] for name in names)).best().name if names else None
+        worker = Pool(workers=tuple(conductor.pool[name] for name in names)).best().name if names else None
     if worker is None and state.revision is not None:
         return None  # the answer is what the finished steps have
-    if not state.config.profile.fallback:
+    if not state.conductor.profile.fallback:
         rejected = state.trace.rejected
         if len(rejected) > 1:
             why = f"none of {len(rejected)} plans was valid; the last one"
@@ -356,9 +356,9 @@ def _rules(state: RunContext, *, skipping: bool = False) -> PlanRules:
     down = {*state.resources.down, *(state.resources.skipped if skipping else ())}
     if state.revision is not None:
         down |= state.revision.unusable
-    rules = state.config.rules(given=given, depth_left=state.depth_left, down=down, excluded=excluded)
+    rules = state.conductor.rules(given=given, depth_left=state.depth_left, down=down, excluded=excluded)
     # The only step must be done by a worker that can see what is attached.
-    if state.media_access.files and (state.config.mode == "mini" or rules.steps == 1):
+    if state.media_access.files and (state.conductor.mode == "mini" or rules.steps == 1):
         rules = replace(rules, workers=state.media_access.best_of(rules.workers))
     if state.revision is not None:
         rules = replace(rules, steps=state.revision.first - 1 + state.revision.most)
@@ -366,7 +366,7 @@ def _rules(state: RunContext, *, skipping: bool = False) -> PlanRules:
 
 
 def _context(state: RunContext, first: int = 1) -> PlanFormatContext:
-    context = state.config.context(_rules(state, skipping=True))
+    context = state.conductor.context(_rules(state, skipping=True))
     return replace(context, first=first, hidden=state.given_up)
 
 

@@ -1,4 +1,4 @@
-"""One run: the stream of its events, its end, and the only task group of the program.
+"""One run: the stream of its events, its end, and the only task group of a run.
 
 Planning and steps are tasks of that group. What they do is in `planner` and `executor`; this module decides when they
 start, how a run ends, which text is the answer, and which failure is the reason why there is none.
@@ -57,7 +57,7 @@ def start_run(  # noqa: PLR0913 - each is a way to run it
         raise ConductorUnusable("a review needs a planner", hint="choose one: conductor model use NAME")
     state = RunContext(
         id=id or new_run_id(conductor.wall()),
-        config=conductor,
+        conductor=conductor,
         question=question,
         resources=RunResources(conductor),
         given_plan=plan,
@@ -92,7 +92,7 @@ class Run:
 
     def __init__(self, state: RunContext) -> None:
         self.state = state
-        self.id, self.question, self.config = state.id, state.question, state.config
+        self.id, self.question, self.conductor = state.id, state.question, state.conductor
         state.wake = self._start_ready
         self._group: asyncio.TaskGroup | None = None
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -163,7 +163,7 @@ class Run:
     @property
     def may_replan(self) -> bool:
         """Whether the conductor can be told what is wrong with its plan; a model trained on its own prompts cannot."""
-        able = self.config.model is not None and self.config.profile.render is None
+        able = self.conductor.model is not None and self.conductor.profile.render is None
         return self.may_edit_plan and able and self.state.policy.may_show_steps(self.state.steps_before())
 
     def problem_with(self, plan: Plan) -> Failure | None:
@@ -209,10 +209,10 @@ class Run:
                 self._announce_start()
             # The reader takes the start before anything is called: it may have to store it first, and fail.
             await asyncio.sleep(0)
-            if state.config.stored and not state.goes_on:
+            if state.conductor.stored and not state.goes_on:
                 await state.all_read.wait()
             # A nested run ends with the run around it, so only that one watches the clock.
-            limit, before = None if state.nested else self.config.limits.seconds, self.trace.at
+            limit, before = None if state.nested else self.conductor.limits.seconds, self.trace.at
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 # Planning is a task like a step, because steps start while the plan is still being written.
@@ -249,37 +249,37 @@ class Run:
                 state.put(None)
 
     def _announce_start(self) -> None:
-        state, config, earlier = self.state, self.config, self.state.resumed
-        planner = config.name
-        if config.model is None and earlier is not None:
+        state, conductor, earlier = self.state, self.conductor, self.state.resumed
+        planner = conductor.name
+        if conductor.model is None and earlier is not None:
             planner = earlier.conductor
-        elif config.model is None and state.given_plan is not None:
+        elif conductor.model is None and state.given_plan is not None:
             planner = "plan file"
         started = ev.RunStarted(
             at=state.now(),
             run=state.id,
-            time=config.wall().isoformat(timespec="milliseconds"),
+            time=conductor.wall().isoformat(timespec="milliseconds"),
             question=state.question,
-            pool=config.pool.public(),
-            limits=config.limits,
-            mode=config.mode,
+            pool=conductor.pool.public(),
+            limits=conductor.limits,
+            mode=conductor.mode,
             conductor=planner,
-            planner_worker=config.planner_worker,
-            origin=config.origin,
-            holds_answer=config.holds_answer,
-            profile=config.profile.name,
-            recipient=config.recipient,
-            policy=config.pool_policy.policy,
+            planner_worker=conductor.planner_worker,
+            origin=conductor.origin,
+            holds_answer=conductor.holds_answer,
+            profile=conductor.profile.name,
+            recipient=conductor.recipient,
+            policy=conductor.pool_policy.policy,
             resumed=earlier.run if earlier is not None else "",
             planner_saw_files=state.policy.planner_saw_files(
-                plans=config.model is not None and state.given_plan is None
+                plans=conductor.model is not None and state.given_plan is None
             ),
         )
         state.emit(started)
         if not state.nested:
-            for text in config.notices:
+            for text in conductor.notices:
                 state.notice(text)
-            for worker, why in config.unavailable.items():
+            for worker, why in conductor.unavailable.items():
                 state.notice(describe_left_out(worker, why))
             for why in state.resources.skipped.values():
                 state.notice(why.message)
@@ -366,7 +366,7 @@ class Run:
     async def _schema_failure(self) -> Failure | None:
         """Return what is wrong with a whole answer that breaks its JSON Schema; None where nothing is."""
         state = self.state
-        answer, partial = answer_of(state.trace, state.question, self.config.profile.verdicts)
+        answer, partial = answer_of(state.trace, state.question, self.conductor.profile.verdicts)
         if answer is None or partial or state.plan_only or state.nested or tool_calls_of(state.trace):
             return None
         fault = await state.schema_fault(answer)
@@ -392,8 +392,8 @@ class Run:
         for record in state.trace.steps:
             if record.state not in ENDED:
                 state.stop_step(record.number)
-        answer, partial = answer_of(state.trace, state.question, self.config.profile.verdicts)
-        refusal = self.config.worker_profile.refusal
+        answer, partial = answer_of(state.trace, state.question, self.conductor.profile.verdicts)
+        refusal = self.conductor.worker_profile.refusal
         # A nested run reports it to the run around it.
         if answer is not None and refusal == answer.strip() != "" and not state.nested:
             first = next(record for record in state.trace.steps if record.text.strip() == refusal)
@@ -405,7 +405,7 @@ class Run:
             return
         last = _answering_step(state.trace)
         if last is not None and last.state == "done" and not state.nested:
-            verdict = _verdict(last.text, self.config.profile.verdicts)
+            verdict = _verdict(last.text, self.conductor.profile.verdicts)
             if verdict and _judged_by(last, state.trace) is not None:
                 state.notice(f"{last.worker} says of this answer: {verdict}", last.number)
         error, calls = failure_of(state) if partial else None, tool_calls_of(state.trace)

@@ -73,7 +73,7 @@ class RunContext:
     """
 
     id: str
-    config: Conductor
+    conductor: Conductor
     question: Question
     resources: RunResources
     given_plan: Plan | None = None
@@ -121,7 +121,7 @@ class RunContext:
     _stop_reason: ev.StopReason | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self._start = self.config.clock()
+        self._start = self.conductor.clock()
         if self.resumed is not None and self.goes_on:
             self.trace = self.resumed
             failed = {record.number: [each.error for each in record.failed] for record in self.trace.steps}
@@ -130,16 +130,16 @@ class RunContext:
             earlier = self.resumed.done()
             self.resumed = without_outdated(self.resumed)
             self.repeated = tuple(number for number in earlier if number not in self.resumed.done())
-        single = self.config.mode == "mini" and self.given_plan is None and self.resumed is None
+        single = self.conductor.mode == "mini" and self.given_plan is None and self.resumed is None
         self.policy = DataPolicy(
-            self.config.pool_policy,
-            self.config.pool.names,
+            self.conductor.pool_policy,
+            self.conductor.pool.names,
             self.question,
             resumed=self.resumed,
             needs_files=single or self.given_holds_files,
         )
-        shown = {worker.name: self.policy.question_for(worker.name) for worker in self.config.pool}
-        self.media_access = find_media_access(self.question, shown, self.config.pool)
+        shown = {worker.name: self.policy.question_for(worker.name) for worker in self.conductor.pool}
+        self.media_access = find_media_access(self.question, shown, self.conductor.pool)
         self.discard_plan()
 
     @property
@@ -150,12 +150,12 @@ class RunContext:
 
     def restart_clock(self) -> None:
         """Count the seconds from now on: a run begins when its events are first read, or goes on then."""
-        self._start = self.config.clock() - self.trace.at
+        self._start = self.conductor.clock() - self.trace.at
         self.planning_since = 0.0
 
     def now(self) -> float:
         """Return seconds since the run began, to the millisecond, in which a trace keeps the times of pieces."""
-        return round(self.config.clock() - self._start, 3)
+        return round(self.conductor.clock() - self._start, 3)
 
     def emit(self, event: ev.Event) -> None:
         self.trace = apply_event(self.trace, event)
@@ -198,8 +198,8 @@ class RunContext:
         self.wake()
 
     def discard_plan(self) -> None:
-        per_worker = {worker.name: worker.parallel for worker in self.config.pool}
-        self.schedule = Schedule(self.config.limits.parallel, per_worker)
+        per_worker = {worker.name: worker.parallel for worker in self.conductor.pool}
+        self.schedule = Schedule(self.conductor.limits.parallel, per_worker)
         self.planning_since = self.now()
 
     async def answer_of_user(self, answer: asyncio.Future[T]) -> T:

@@ -44,7 +44,7 @@ async def open_tool_loop(state: RunContext, number: int, worker: Worker, attempt
     """
     step, before = replace(state.record(number).step, worker=worker.name), state.steps_before(number)
     servers = []
-    for server in worker.tools if state.config.tools is not None else ():
+    for server in worker.tools if state.conductor.tools is not None else ():
         why = state.policy.tool_objection(server, before, step)
         text = f"{worker.name} does not get the tools of {server}: {why}"
         if not why:
@@ -176,7 +176,7 @@ class ToolLoop:
         unseen = [f"[{each.name} cannot be shown to you]" for each in result.attachments if each.kind not in accepts]
         text = "\n".join([result.text, *unseen])
         # A small context must hold the results of several turns.
-        context = int(self._worker.options.get("context") or self._state.config.worker_profile.context)
+        context = int(self._worker.options.get("context") or self._state.conductor.worker_profile.context)
         most = min(MAX_RESULT, max(int(context * CHARS_PER_TOKEN) // (4 * of), 500))
         short = shorten(text.encode("utf-8", "replace").decode(), most)
         if len(short) < len(text):

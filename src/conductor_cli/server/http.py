@@ -170,8 +170,7 @@ class CreateAnswer:
             return request, idempotency_key(principal.origin, api.name, body, headers), kept
 
         request, key, body = await read_body(http, parse)
-        if "call_ids" not in vars(registry.runs):  # their secret may be in a database, for which nobody else waits
-            await asyncio.to_thread(getattr, registry.runs, "call_ids")
+        await registry.runs.load_call_ids()
         await require_schema(request)
         served, run = None, ""
         if not request.background or says_retry(headers):  # nobody reads one in the background, nor has lost it
@@ -197,14 +196,14 @@ class CreateAnswer:
         if leases is not None:
             await asyncio.to_thread(lambda: leases.announce(run, keyless_json(asked)))
         try:
-            return begin_run(registry, request, asked, principal, run=run, leased=leases is not None)
+            return begin_served(registry, request, asked, principal, run=run, leased=leases is not None)
         except RequestError:
             if leases is not None:
                 await asyncio.to_thread(leases.withdraw, run)
             raise
 
 
-def begin_run(  # noqa: PLR0913 - what a request says, and what is known of its run
+def begin_served(  # noqa: PLR0913 - what a request says, and what is known of its run
     registry: RunRegistry, request: ClientRequest, asked: Mapping[str, Any], principal: Principal, *, run: str,
     leased: bool = False, events: Sequence[Event] = (),
 ) -> ServedRun:  # fmt: skip
@@ -217,11 +216,11 @@ def begin_run(  # noqa: PLR0913 - what a request says, and what is known of its 
     stream = ResponseStream(holds_text=holds_text(request), sign=sign)
     make = build_demo_job if registry.runs.options.rehearsal else build_job
 
-    async def build(run: str) -> Job:
-        trace = shown(served, Trace(), events)
-        job = replace(await make(registry.runs, request, run, principal.key, asked["purpose"]), leased=leased)
+    async def build(of: str) -> Job:
+        job = replace(await make(registry.runs, request, of, principal.key, asked["purpose"]), leased=leased)
         if not events:
             return job
+        trace = shown(served, Trace(), events)
         settings = keep_tools_of(keep_policy_of(job.settings, trace)[0], trace)
         return replace(job, settings=settings, question=trace.question, resume=trace)
 
@@ -250,7 +249,7 @@ async def go_on(registry: RunRegistry, left: LeftRun) -> ServedRun:
     asked = json.loads(left.job)
     request = await read_again(asked["path"], asked["body"])
     client = principal_from(asked["origin"], registry.runs.settings().paths.config)
-    return begin_run(registry, request, asked, client, run=left.run, leased=True, events=left.events)
+    return begin_served(registry, request, asked, client, run=left.run, leased=True, events=left.events)
 
 
 async def begin_batched(
@@ -258,7 +257,7 @@ async def begin_batched(
 ) -> tuple[ServedRun, Callable[[ServedAnswer], dict[str, Any]]]:
     """Begin the run of a request of a batch; returns it, and what writes its answer. Raises `RequestError`."""
     request, asked = await read_again(path, body), {"key": f"batch {token_hex(16)}", "purpose": None}
-    served = begin_run(registry, request, asked, principal, run="")
+    served = begin_served(registry, request, asked, principal, run="")
     bare = replace(request, blobs={})
     return served, lambda answer: APIS[path].encoder(bare, served.id, served.created).whole(answer)
 
@@ -303,7 +302,7 @@ def build_app(registry: RunRegistry) -> Starlette:
     state = registry.runs.settings().paths.state
     files = Files(state / "files")
     batches = Batches(registry, files, state / "served-batches", partial(begin_batched, registry))
-    registry.background = (batches, followed)
+    registry.tasks = (batches, followed)
     return Starlette(
         routes=[
             *(Route(path, answer, methods=["POST"]) for path, answer in answers.items()),

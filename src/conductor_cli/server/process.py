@@ -136,11 +136,11 @@ class HttpServer:
             timeout_graceful_shutdown=CLOSING_SECONDS, timeout_keep_alive=75,
         )  # fmt: skip
         self._server = Server(config)
-        for each in registry.background:
+        for each in registry.tasks:
             each.start()
         await self._server.serve(sockets=[self._socket])
         await registry.drain(0.0)
-        for each in registry.background:
+        for each in registry.tasks:
             await each.close()
         await registry.runs.close()
         return self._code

@@ -41,8 +41,8 @@ from conductor_cli.server.runs import Runs
 from conductor_cli.state.home import open_state
 from conductor_cli.state.interfaces import USER, Spender
 
-Background = Literal["title", "tags", "follow_ups", "search_queries", "commit_message", "compaction"]
-"""What a request is for."""
+UtilityPurpose = Literal["title", "tags", "follow_ups", "search_queries", "commit_message", "compaction"]
+"""What a utility request is for: clients make it by themselves."""
 
 _CODEX_TITLE: Final = "Generate a concise, single-line task title"
 _CLAUDE_TITLE: Final = "Generate a concise, sentence-case title"
@@ -55,21 +55,21 @@ _OPENCODE_COMPACTION: Final = (
     "You are a helpful AI assistant tasked with summarizing conversations", "You are an anchored context summarization",
     "You are a context summarization agent",
 )  # fmt: skip
-_OPEN_WEBUI_TASKS: Final[Mapping[str, Background]] = {
+_OPEN_WEBUI_TASKS: Final[Mapping[str, UtilityPurpose]] = {
     "Generate a concise, 3-5 word title": "title",
     "Generate 1-3 broad tags": "tags",
     "Suggest 3-5 relevant follow-up questions": "follow_ups",
     "Analyze the chat history to determine the necessity of generating search queries": "search_queries",
 }
-_AIDER_TASKS: Final[Mapping[str, Background]] = {
+_AIDER_TASKS: Final[Mapping[str, UtilityPurpose]] = {
     "You are an expert software engineer that generates concise, one-line Git commit messages": "commit_message",
     "*Briefly* summarize this partial conversation about programming": "compaction",
 }
 """What the clients begin their requests with."""
 
 
-def classify_utility_request(request: ClientRequest, headers: Mapping[str, str]) -> Background | None:
-    """What a background request is for; None for a question of the user. Header names are in lower case."""
+def classify_utility_request(request: ClientRequest, headers: Mapping[str, str]) -> UtilityPurpose | None:
+    """What a utility request is for; None for a question of the user. Header names are in lower case."""
     system = next((message.content.lstrip() for message in request.messages if message.role == "system"), "")
     asked = next((message.content for message in reversed(request.messages) if message.role == "user"), None)
     if asked is None:
@@ -158,7 +158,7 @@ def list_served_models(settings: Settings, *, anthropic: bool = False) -> dict[s
     return {"data": entries, "has_more": False, "first_id": names[0], "last_id": names[-1]}
 
 
-SUBTASKS: Final[Mapping[Background, str]] = {
+SUBTASKS: Final[Mapping[UtilityPurpose, str]] = {
     "title": "Write a title of the conversation.",
     "tags": "Write tags of the conversation.",
     "follow_ups": "Suggest questions that may follow.",
@@ -166,15 +166,15 @@ SUBTASKS: Final[Mapping[Background, str]] = {
     "commit_message": "Write the message of a commit.",
     "compaction": "Summarize the conversation.",
 }
-"""The subtask that a trace shows for a background request. The worker is sent the client's own words."""
+"""The subtask that a trace shows for a utility request. The worker is sent the client's own words."""
 
 
 async def build_job(
-    runs: Runs, request: ClientRequest, run: str, client: ClientKey | None = None, purpose: Background | None = None
+    runs: Runs, request: ClientRequest, run: str, client: ClientKey | None = None, purpose: UtilityPurpose | None = None
 ) -> Job:  # fmt: skip
     """Return the job that a request asks for, as the run `run`. Raises `RequestError` or `ConductorError`.
 
-    A background request, for a `purpose`, is not planned: the cheapest worker does it alone. Where no worker has a
+    A utility request, for a `purpose`, is not planned: the cheapest worker does it alone. Where no worker has a
     price, the planner only chooses the worker. With `serve.background` off it is a request like any other.
     """
     settings = runs.settings()
@@ -257,7 +257,7 @@ def _spender(client: ClientKey | None) -> Spender:
 
 
 async def build_demo_job(
-    runs: Runs, request: ClientRequest, run: str, client: ClientKey | None = None, purpose: Background | None = None
+    runs: Runs, request: ClientRequest, run: str, client: ClientKey | None = None, purpose: UtilityPurpose | None = None
 ) -> Job:  # fmt: skip
     """Return the job of a question that the demo models know, without what a coding client adds to it.
 

@@ -56,7 +56,7 @@ class AnsweredAtOnce(Exception):
     """A request is answered with this text, and no run."""
 
 
-class Background(Protocol):
+class ServerTask(Protocol):
     """Work that begins with the server and ends with it."""
 
     def start(self) -> None: ...
@@ -341,7 +341,7 @@ class RunRegistry:
     runs: Runs
     limits: RegistryLimits = field(default_factory=RegistryLimits)
     observe: Callable[[ServedRun], None] = lambda _: None
-    background: tuple[Background, ...] = ()
+    tasks: tuple[ServerTask, ...] = ()
     """What goes on beside the requests of clients."""
 
     def __post_init__(self) -> None:
@@ -368,10 +368,10 @@ class RunRegistry:
         return None if served is None or served.is_lost else served
 
     def join(self, key: str, *, is_retry: bool = False, in_session: bool = False) -> ServedRun | None:
-        """The run of the same request, where its client has lost it or sends it again; see `idempotency.py`.
+        """The run of the same request, where its client has lost it or sends it again.
 
-        Equal requests at the same moment are several samples, each a run of its own. A run that failed is not joined:
-        who asks again wants another try.
+        `idempotency_key` in `http.py` says which requests are the same. Equal requests at the same moment are several
+        samples, each a run of its own. A run that failed is not joined: who asks again wants another try.
         """
         same = [served for served in self._by_key.get(key, ()) if not isinstance(served.ended, RequestError)]
         found = [served for served in same if not served.readers and not served.was_delivered]

@@ -67,6 +67,11 @@ class Runs:
             log.warning("tool-call IDs expire on restart: the signing key could not be saved: %s", error)
             return CallIds(secrets.token_bytes(32))
 
+    async def load_call_ids(self) -> None:
+        """Read on a thread what signs them, where it was not read yet: it may be in a database, which takes a while."""
+        if "call_ids" not in vars(self):
+            await asyncio.to_thread(lambda: self.call_ids)
+
     async def close(self) -> None:
         """Close the models, and the record of what was spent."""
         await self.loaded.close()

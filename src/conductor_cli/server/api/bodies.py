@@ -55,7 +55,7 @@ Many = Annotated[list[T], Field(fail_fast=True)]
 """An array. Only its first fault is looked for: a body may have a million."""
 
 
-def read_body(model: type[M], body: Mapping[str, Any]) -> M:
+def validate_body(model: type[M], body: Mapping[str, Any]) -> M:
     """Return a body as a model. Raises `RequestError` for its first fault."""
     try:
         return model.model_validate(body)

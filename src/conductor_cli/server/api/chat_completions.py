@@ -23,8 +23,8 @@ from conductor_cli.server.api.bodies import (
     fault,
     impossible,
     late_instructions,
-    read_body,
     refused,
+    validate_body,
 )
 from conductor_cli.server.api.encoding import DONE, chat_usage, conductor_object, data_event, json_bytes
 from conductor_cli.server.api.errors import TOO_LONG, error_body
@@ -189,7 +189,7 @@ class ChatCompletionsApi:
     name = "chat_completions"
 
     def parse(self, body: Mapping[str, Any]) -> ClientRequest:
-        asked, files = read_body(ChatBody, body), AttachmentCollector()
+        asked, files = validate_body(ChatBody, body), AttachmentCollector()
         # Any word. It may also stand in an object `reasoning`, as in Responses.
         reasoning = asked.reasoning if isinstance(asked.reasoning, Mapping) else {}
         effort = asked.reasoning_effort or reasoning.get("effort")

@@ -38,11 +38,11 @@ from conductor_cli.server.api.bodies import (
     kind_of_tool,
     late_instructions,
     quoted,
-    read_body,
     read_document,
     read_image,
     refused,
     unique_texts,
+    validate_body,
 )
 from conductor_cli.server.api.encoding import conductor_object, named_event
 from conductor_cli.server.api.errors import MESSAGES_PATH, error_body
@@ -344,7 +344,7 @@ class MessagesApi:
     name = "messages"
 
     def parse(self, body: Mapping[str, Any]) -> ClientRequest:
-        asked, files = read_body(MessagesBody, body), AttachmentCollector()
+        asked, files = validate_body(MessagesBody, body), AttachmentCollector()
         config, thinking = asked.output_config or _OutputConfig(), asked.thinking or _Thinking()
         # `output_format` is the older place of a schema.
         form, where = (

@@ -25,8 +25,8 @@ from conductor_cli.server.api.bodies import (
     impossible,
     late_instructions,
     quoted,
-    read_body,
     refused,
+    validate_body,
 )
 from conductor_cli.server.api.encoding import conductor_object, named_event, responses_usage
 from conductor_cli.server.api.errors import TOO_LONG, error_body
@@ -375,7 +375,7 @@ class ResponsesApi:
     name = "responses"
 
     def parse(self, body: Mapping[str, Any]) -> ClientRequest:
-        asked, files = read_body(ResponsesBody, body), AttachmentCollector()
+        asked, files = validate_body(ResponsesBody, body), AttachmentCollector()
         previous = asked.previous_response_id or ""
         if previous and not previous.startswith(RESPONSE):
             message = f"Previous response with id {quoted(previous)} not found."

@@ -280,7 +280,7 @@ def plan_result(run: Run, limits: Limits) -> CallToolResult:
         return run_result(run)
     if trace.state != "finished" or not isinstance(trace.plan, Plan):
         return error_result(Failure(kind="conductor", message="the planner wrote no plan", hint="ask again"))
-    offer, recipients = describe_offer(run), recipients_of(run.config.pool)
+    offer, recipients = describe_offer(run), recipients_of(run.conductor.pool)
     estimate = sum(estimate_steps(offer.question_for, offer.plan, offer.pool, offer.profile), ZERO)
     lines = []
     for number, step in enumerate(trace.plan.steps, start=1):
