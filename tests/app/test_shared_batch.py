@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,7 @@ class Machine:
         self.source = place / "q.jsonl"
         self.source.write_text("".join(f'{{"id": "q{n}", "question": "{n}?"}}\n' for n in range(COUNT)))
         self.asked = list[str]()
+        self.limit: Decimal | None = None
         self.locks = place / "locks"
 
     async def work(self, ask: Ask | None = None, parallel: int = 3) -> Failure | None:
@@ -53,7 +55,7 @@ class Machine:
             await asyncio.sleep(0.002)
             return said(item)
 
-        budget = Budget()
+        budget = Budget(self.limit)
         with open_batch(self.source, self.answers, self.locks) as batch:
             key = batch_hash(self.source, self.answers, "models")
             shards = SharedBatch(self.database, key, -(-COUNT // EACH))
@@ -148,8 +150,12 @@ def test_lines_of_an_earlier_process_are_sent_without_asking_again(tmp_path: Pat
         assert (two.ids, two.asked) == (ALL, [])
 
 
-def test_a_machine_that_is_late_counts_its_own_answers_once(tmp_path: Path, postgres: Cluster) -> None:
-    """Another one has taken its shard meanwhile: it asks no more of it, and has no question twice."""
+@pytest.mark.parametrize("renews", [True, False])
+def test_a_machine_that_is_late_counts_its_own_answers_once(
+    tmp_path: Path, postgres: Cluster, monkeypatch: pytest.MonkeyPatch, renews: bool
+) -> None:
+    """Another one has taken its shard meanwhile: it asks no more of it once it knows, and has no question twice."""
+    monkeypatch.setattr(shared_batch, "RENEW_SECONDS", 0.05 if renews else 60)
     with machines(tmp_path, postgres) as (one, two):
 
         async def late() -> None:
@@ -173,19 +179,61 @@ def test_a_machine_that_is_late_counts_its_own_answers_once(tmp_path: Path, post
 
         asyncio.run(late())
         assert (one.ids, two.ids) == (ALL, ALL)
-        assert one.asked == ["q0", "q1", "q2"]
+        assert one.asked == [f"q{n}" for n in range(3 if renews else EACH)]
 
 
-def test_a_failure_that_says_nothing_about_questions_frees_them_for_others(tmp_path: Path, postgres: Cluster) -> None:
+def test_a_machine_that_slept_for_longer_than_it_had_a_shard_asks_nothing_twice(
+    tmp_path: Path, postgres: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody took the shard, so it gets it again, with questions of it under way."""
+    monkeypatch.setattr(shared_batch, "RENEW_SECONDS", 60)
+    with machines(tmp_path, postgres) as (one, two):
+
+        async def sleepy(item: BatchItem) -> Asked:
+            one.asked.append(item.id)
+            if item.id in ("q3", "q8"):
+                free = "UPDATE conductor_shards SET until = '-infinity' WHERE answers IS NULL"
+                await asyncio.to_thread(one.database.call, free)
+                await asyncio.sleep(0.3)  # the other worker asks for more meanwhile
+            return said(item)
+
+        assert asyncio.run(one.work(sleepy, parallel=2)) is None
+        assert (one.ids, Counter(one.asked)) == (ALL, ALL)
+        assert asyncio.run(two.work()) is None
+        assert (two.ids, two.asked) == (ALL, [])
+
+
+def test_what_others_have_spent_counts_before_anything_is_asked(tmp_path: Path, postgres: Cluster) -> None:
+    """A machine that comes later, with a limit that is used up, gets the answers and asks nothing."""
+    with machines(tmp_path, postgres) as (one, two):
+
+        async def costly(item: BatchItem) -> Asked:
+            one.asked.append(item.id)
+            if len(one.asked) == 31:
+                failure = Failure(kind="key", message="the key is refused")
+                return Asked(line={**item.data, "error": {"message": "x"}}, failure=failure)
+            return Asked(line={**item.data, "answer": "yes", "cost": 0.1}, cost=Decimal("0.1"))
+
+        asyncio.run(one.work(costly, parallel=1))
+        two.limit = Decimal(2)
+        assert asyncio.run(two.work(parallel=8)) is None
+        assert (two.ids, two.asked) == (Counter(f"q{n}" for n in range(30)), [])
+
+
+@pytest.mark.parametrize(
+    "failure", [Failure(kind="key", message="refused"), Failure(kind="unreachable", message="away", reason="state")]
+)
+def test_a_failure_that_says_nothing_about_questions_frees_them_for_others(
+    tmp_path: Path, postgres: Cluster, failure: Failure
+) -> None:
+    """Such as a refused key, or a database that is away when a call is held."""
     with machines(tmp_path, postgres) as (one, two):
 
         async def refuse(item: BatchItem) -> Asked:
-            failure = Failure(kind="key", message="the key is refused")
             return Asked(line={**item.data, "error": {"message": "x"}}, failure=failure)
 
-        stopped = asyncio.run(one.work(refuse))
-        assert stopped is not None
-        assert stopped.kind == "key"
+        assert asyncio.run(one.work(refuse)) == failure
+        assert not one.ids
         assert asyncio.run(two.work()) is None, "it does not wait for a lease"
         assert two.ids == ALL
 

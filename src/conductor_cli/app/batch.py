@@ -8,7 +8,8 @@ A batch reads a text file with a question a line, JSON Lines, or the batch forma
 
 It appends a line to `answers.jsonl` for each question that was answered, and one to `answers.failed.jsonl` for each
 that was not: the line of the input with the reason. So the file of failures is itself an input that tries them again.
-The two files are all that a batch remembers. A line is written at once, and one that a kill cut off is removed.
+The two files are all that a machine remembers of a batch. A line is written at once, and one that a kill cut off is
+removed.
 
 The input is read twice: once to check every line before anything is paid for, and once while it is asked. So memory
 holds a few bytes for each line, and the lines of the runs in progress.
@@ -48,7 +49,8 @@ SYNC_SECONDS: Final = 1.0  # Seconds between two times that what was written is 
 
 STOPPING: Final = frozenset({"key", "config", "policy", "conductor", "cancelled", "terminated"})
 """Kinds of failures that say nothing about a question: the batch stops, and the question is asked when it goes on."""
-DAY_LIMITS: Final = frozenset({"limit_calls_day", "limit_tokens_day", "limit_cost_day"})
+STOPPING_REASONS: Final = frozenset({"limit_calls_day", "limit_tokens_day", "limit_cost_day", "state"})
+"""Reasons of which the same is true: a limit of the day, and a database of the state that does not answer."""
 
 
 class BatchItem(NamedTuple):
@@ -563,7 +565,7 @@ async def run_batch(
         nonlocal stopped, unreachable
         failure = asked.failure
         unreachable = unreachable + 1 if failure is not None and failure.kind == "unreachable" else 0
-        says_nothing = failure is not None and (failure.kind in STOPPING or failure.reason in DAY_LIMITS)
+        says_nothing = failure is not None and (failure.kind in STOPPING or failure.reason in STOPPING_REASONS)
         if says_nothing or unreachable > MAX_UNREACHABLE * parallel:
             stopped = stopped or failure
             if shared is not None:

@@ -16,7 +16,7 @@ from conductor_cli import __version__
 from conductor_cli.app import rehearsal
 from conductor_cli.app.conductor_factory import OpenedConductor, open_conductor
 from conductor_cli.app.keys import open_key_store
-from conductor_cli.app.ray_jobs import ask_over_nodes, check_node
+from conductor_cli.app.ray_jobs import ask_over_nodes, check_node, models_of
 from conductor_cli.config import Settings
 from conductor_cli.config.schema import PREFIX
 from conductor_cli.core.errors import (
@@ -108,7 +108,7 @@ class PreparedEvaluation:
         """
         elsewhere = None
         if nodes is not None:
-            opener = partial(_open_on_node, nodes[1], self.request, nodes[0], self.spec.identity)
+            opener = partial(_open_on_node, nodes[1], self.request, nodes[0], models_of(self.conductor))
             elsewhere = partial(ask_over_nodes, opener=opener, parallel=self.request.parallel, budget=self.budget)
         return run_cases(
             evaluation, self.systems, self.conductor, parallel=self.request.parallel, budget=self.budget,
@@ -201,13 +201,13 @@ async def _open_systems(
 
 @asynccontextmanager
 async def _open_on_node(
-    load: Callable[[], Settings], request: EvaluationRequest, first: str, identity: object
+    load: Callable[[], Settings], request: EvaluationRequest, first: str, models: str
 ) -> AsyncIterator[Callable[[Row], Awaitable[CaseOutcome]]]:
     """Open the same evaluation on a node of Ray, by the settings and keys of that node."""
     settings = load()
     check_node(settings, first)
     async with _open_systems(request, settings) as (opened, systems, _, judge, spec):
-        if spec.identity != identity:
+        if models_of(opened.conductor) != models:
             hint = "give each node the same config.toml"
             raise ConfigError("it has other workers, another planner or other limits", hint=hint)
         with TemporaryDirectory() as place, closing(ResponseCache(Path(place) / "calls.jsonl")) as replies:

@@ -86,9 +86,14 @@ def check_node(settings: Settings, first: str) -> None:
 
 
 def models_of(conductor: Conductor) -> str:
-    """Return what must be equal on all nodes, as a hash: who may be asked, which models these are, and the limits."""
-    workers = [(each.name, each.kind, each.model_name, str(each.options.get("base_url"))) for each in conductor.pool]
-    same = dump((workers, conductor.name, conductor.mode, conductor.limits, conductor.pool_policy.policy))
+    """Return what must be equal on all nodes, as a hash: who may be asked and how, which models these are, the limits.
+
+    Cards and prices are no part of it: each machine may have measured its own.
+    """
+    pool = conductor.pool.public()
+    workers = [(each.name, each.kind, each.model_name, each.options, each.tools) for each in pool]
+    planner = conductor.name, conductor.profile.name, conductor.mode, conductor.seed
+    same = dump((workers, planner, conductor.limits, conductor.pool_policy.policy))
     return hashlib.sha256(json.dumps(same, sort_keys=True, default=str).encode()).hexdigest()
 
 

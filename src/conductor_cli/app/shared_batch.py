@@ -82,6 +82,7 @@ class SharedItems:
         """Keep the shards of this machine while the block goes on; at the end others may have them."""
         keeping = asyncio.create_task(self._keep())
         try:
+            await self._collect_all()
             yield self
         finally:
             keeping.cancel()
@@ -90,29 +91,25 @@ class SharedItems:
                 await asyncio.to_thread(self._shards.release)
 
     async def next(self) -> BatchItem | None:
-        """Return a question that nobody else is asked; None when all of them are done, or `stopped` says why not.
+        """Return a question that nobody else is asked; None when all are done, for no budget, or for `stopped`.
 
         It waits while others have the last shards, because one of them may be gone.
         """
         async with self._lock:
-            try:
-                while not self._queue and self.stopped is None:
-                    found, is_whole = await asyncio.to_thread(self._shards.collect)
-                    for answers, failures in found:
-                        self._take(answers, failures)
-                    if is_whole:
-                        return None
-                    if found:
-                        continue
+            while not self._queue and self.stopped is None:
+                is_whole = await self._collect_all()
+                if is_whole or self._budget.exhausted:
+                    return None
+                try:
                     shard = await asyncio.to_thread(self._shards.claim)
                     if shard is None:
                         await asyncio.sleep(LOOK_SECONDS)
                         continue
                     self._begin(shard, await asyncio.to_thread(self._read, shard))
-                    await self.settle()  # all of it may be in the files already
-            except ConductorError as error:
-                self.stopped = error.failure
-            return self._queue.popleft()[1] if self._queue and self.stopped is None else None
+                except ConductorError as error:
+                    self.stopped = error.failure
+                await self.settle()  # all of it may be in the files already
+            return None if self.stopped is not None or self._budget.exhausted else self._queue.popleft()[1]
 
     def wrote(self, asked: Asked) -> None:
         """Keep the line of a question for the other machines."""
@@ -125,19 +122,34 @@ class SharedItems:
     async def settle(self) -> None:
         """Send the shards of which every question is done."""
         for number in [number for number, shard in self._mine.items() if not shard.open]:
-            shard = self._mine.pop(number)
+            if (shard := self._mine.pop(number, None)) is None:  # sent by somebody else meanwhile
+                continue
             try:
                 await asyncio.to_thread(self._shards.finish, number, bytes(shard.answers), bytes(shard.failures))
             except ConductorError:
                 self._mine[number] = shard  # it is tried again
                 return
 
+    async def _collect_all(self) -> bool:
+        """Write what others have sent since; returns whether every question of the batch is done."""
+        try:
+            while True:
+                found, is_whole = await asyncio.to_thread(self._shards.collect)
+                if not found:
+                    return is_whole
+                for number, answers, failures in found:
+                    self._lose(number)  # this machine may have been asleep for longer than it had the shard
+                    self._take(answers, failures)
+        except ConductorError as error:
+            self.stopped = error.failure
+            return False
+
     async def _keep(self) -> None:
         while True:
             await asyncio.sleep(RENEW_SECONDS)
             had = set(self._mine)
             with suppress(ConductorError):  # the next time may be soon enough
-                for lost in had.difference(await asyncio.to_thread(self._shards.renew)):
+                for lost in had.difference(await asyncio.to_thread(self._shards.renew, had)):
                     self._lose(lost)
 
     def _lose(self, number: int) -> None:
@@ -162,6 +174,7 @@ class SharedItems:
 
     def _begin(self, number: int, items: Sequence[BatchItem]) -> None:
         """Queue what is left of a shard."""
+        self._lose(number)  # it may be one of this machine, which had it for too long
         shard = self._mine[number] = _Shard([item.id for item in items])
         for item in items:
             if item.id not in self._shard_of:
@@ -174,13 +187,16 @@ class SharedItems:
 
     def _copy(self, name: str, shard: _Shard) -> None:
         """Copy the line that is written here already."""
-        for path, lines in (self._batch.answers.path, shard.answers), (self._batch.failures.path, shard.failures):
-            places = self._places.get(path) or self._places.setdefault(path, LinePlaces(path))
-            if (place := places.find(name)) is not None:
-                with path.open("rb") as file:
-                    file.seek(places.starts[place])
-                    lines.extend(file.readline())
-                return
+        files = (self._batch.answers.path, shard.answers), (self._batch.failures.path, shard.failures)
+        for is_new in (False, True):  # what is known of the files may be older than the line
+            for path, lines in files:
+                if is_new or path not in self._places:
+                    self._places[path] = LinePlaces(path)
+                if (place := self._places[path].find(name)) is not None:
+                    with path.open("rb") as file:
+                        file.seek(self._places[path].starts[place])
+                        lines.extend(file.readline())
+                    return
 
     def _take(self, answers: bytes, failures: bytes) -> None:
         """Write what another machine has done, as far as it is not written here."""

@@ -174,7 +174,10 @@ async def _ask_all(
             shards = await asyncio.to_thread(_shards, session, batch, models_of(conductor))
             if shards is None:
                 return await run(ask)
+            done = batch.progress.done
             async with SharedItems(batch, shards, budget, show).kept() as shared:
+                if others := batch.progress.done - done:
+                    session.tell(f"other machines have done {format_count(others, 'question')} of this batch")
                 return await run(ask, shared=shared)
         except asyncio.CancelledError:
             print_notice(_stopped_line(batch.progress))

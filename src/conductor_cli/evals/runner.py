@@ -7,8 +7,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Seque
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
-from conductor_cli.core.errors import Failure
+from conductor_cli.core.errors import ConfigError, Failure
 from conductor_cli.core.question import Question
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.cost import Budget
@@ -22,6 +23,8 @@ from conductor_cli.run.conductor import model_semaphores
 
 Row = tuple[str, Case, int]
 """A run that is to be made: the name of its system, its case, and which draw of the two it is."""
+NO_NODE: Final = frozenset({"config", "key", "policy"})
+"""Kinds of failures that say that a process cannot make any run."""
 Elsewhere = Callable[[Iterable[Row]], AsyncGenerator[tuple[Row, CaseOutcome | Failure], None]]
 """Makes runs in other processes, in any order. A `Failure` stands for a run that could not be made."""
 
@@ -61,6 +64,8 @@ async def run_cases(  # noqa: PLR0913 - each is a way to run them
         if elsewhere is not None:
             async with aclosing(elsewhere(todo)) as results:
                 async for (system, case, draw), result in results:
+                    if isinstance(result, Failure) and result.kind in NO_NODE:
+                        raise ConfigError(result.message, hint=result.hint)
                     outcome = result if isinstance(result, CaseOutcome) else CaseOutcome(
                         system=system, case=case.id, tags=case.tags, verdict="failed", error=result.message, draw=draw
                     )  # fmt: skip

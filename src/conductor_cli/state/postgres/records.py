@@ -260,15 +260,16 @@ class Leases:
 class SharedBatch:
     """The shards of a batch that several machines work on: runs of its questions, each of which one process has.
 
-    What became of a shard is kept for a week, so that every machine gets all of it. All raise `StateUnavailable`.
+    What became of a shard is kept for a week after the last sign of life of its batch, so that every machine gets all
+    of it. All raise `StateUnavailable`.
     """
 
     def __init__(self, database: Database, batch: str, shards: int) -> None:
         """`batch` is a hash of what is asked, and of whom. The rows are made where they are missing."""
-        self._database, self._batch = database, batch
+        self._database, self._batch, self._count = database, batch, shards
         self._known = set[int]()
         """Shards of which this process has what became of them."""
-        database.call("DELETE FROM conductor_shards WHERE begun < clock_timestamp() - interval '7 days'")
+        prune_batches(database)
         make = "INSERT INTO conductor_shards (batch, shard) SELECT %s, generate_series(0, %s) ON CONFLICT DO NOTHING"
         database.call(make, batch, shards - 1)
 
@@ -283,13 +284,14 @@ class SharedBatch:
         )  # fmt: skip
         return int(rows[0][0]) if rows else None
 
-    def renew(self) -> list[int]:
-        """Go on having the shards of this process, and return those that it still has."""
-        statement = (
+    def renew(self, shards: Collection[int]) -> list[int]:
+        """Go on having these shards, and return those that this process still has."""
+        rows = self._database.call(
             "UPDATE conductor_shards SET until = clock_timestamp() + make_interval(secs => %s)"
-            " WHERE batch = %s AND owner = %s AND answers IS NULL RETURNING shard"
-        )
-        return [shard for (shard,) in self._database.call(statement, SHARD_SECONDS, self._batch, self._database.owner)]
+            " WHERE batch = %s AND owner = %s AND shard = ANY(%s) AND answers IS NULL RETURNING shard",
+            SHARD_SECONDS, self._batch, self._database.owner, list(shards),
+        )  # fmt: skip
+        return [shard for (shard,) in rows]
 
     def release(self) -> None:
         """Let others have the shards of this process at once."""
@@ -307,17 +309,27 @@ class SharedBatch:
         self._known.add(shard)  # before it is there, because another thread may `collect`
         self._database.call(statement, answers, failures, self._batch, shard, self._database.owner)
 
-    def collect(self) -> tuple[list[tuple[bytes, bytes]], bool]:
-        """Return some of the answers and failures that others have sent since, and whether every shard is known."""
+    def collect(self) -> tuple[list[tuple[int, bytes, bytes]], bool]:
+        """Return some of the shards that others have sent since, with their answers and failures.
+
+        And whether this process knows what became of every shard.
+        """
         rows = self._database.call(
             "SELECT shard, answers, failures FROM conductor_shards WHERE batch = %s AND answers IS NOT NULL"
             " AND NOT shard = ANY(%s) LIMIT 100", self._batch, list(self._known),
         )  # fmt: skip
         rows = [row for row in rows if row[0] not in self._known]  # one may have been finished here meanwhile
         self._known.update(shard for shard, _, _ in rows)
-        unknown = "SELECT 1 FROM conductor_shards WHERE batch = %s AND NOT shard = ANY(%s) LIMIT 1"
-        is_whole = not rows and not self._database.call(unknown, self._batch, list(self._known))
-        return [(bytes(answers), bytes(failures)) for _, answers, failures in rows], is_whole
+        found = [(int(shard), bytes(answers), bytes(failures)) for shard, answers, failures in rows]
+        return found, len(self._known) == self._count
+
+
+def prune_batches(database: Database) -> None:
+    """Forget the batches of which nothing was heard for a week."""
+    database.call(
+        "DELETE FROM conductor_shards WHERE batch IN (SELECT batch FROM conductor_shards GROUP BY batch"
+        " HAVING max(greatest(begun, until)) < clock_timestamp() - interval '7 days')"
+    )
 
 
 class SharedState:
@@ -370,6 +382,7 @@ class SharedState:
 
     def prune_attachments(self) -> None:
         self.attachments().prune()
+        prune_batches(self.database)
 
     def size_of_attachments(self, runs: Collection[str]) -> int:
         return self.attachments().prunable(runs) if runs else 0
