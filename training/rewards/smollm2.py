@@ -104,7 +104,7 @@ def save(model: Any, tokenizer: Any, out: Path) -> None:
 class SmolLM2:
     """The planner: the model of a directory, with an adapter that is trained.
 
-    It has the tokens of the world's words alone, numbered anew: the logits of all 49,152 take a fifth of the time.
+    It has the tokens of the world's words alone, numbered anew. Embeddings of all 49,152 are a fifth of its weights.
     """
 
     longest = 60  # the longest true plan has 49

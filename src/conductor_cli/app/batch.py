@@ -318,6 +318,11 @@ def id_of(data: Mapping[str, Any]) -> str:
     return str(data["custom_id"] if "custom_id" in data else data["id"])
 
 
+def cost_of(data: Mapping[str, Any]) -> Decimal:
+    """Return the US dollars in a line of answers or failures; 0 where it has none."""
+    return Decimal(str(data.get("cost") or (data.get("error") or {}).get("cost") or 0))
+
+
 def _key_of(data: Mapping[str, Any]) -> str:
     return f"{id_of(data)}\0{data.get('question', '')}"
 
@@ -441,7 +446,7 @@ class _Written:
         for data in written_lines(path):
             hashes[0].append(hash(id_of(data)))
             hashes[1].append(hash(_key_of(data)))
-            self.cost += Decimal(str(data.get("cost") or (data.get("error") or {}).get("cost") or 0))
+            self.cost += cost_of(data)
         self.ids, self.keys = (_Hashes(each) for each in hashes)
 
 

@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -25,6 +24,7 @@ from conductor_cli.app.batch import (
     BatchItem,
     BatchProgress,
     LinePlaces,
+    cost_of,
     id_of,
     json_line,
     read_items,
@@ -112,7 +112,7 @@ class SharedItems:
             return None if self.stopped is not None or self._budget.exhausted else self._queue.popleft()[1]
 
     def wrote(self, asked: Asked) -> None:
-        """Keep the line of a question for the other machines."""
+        """Add the line of a question to its shard, for the other machines."""
         name = id_of(asked.line)
         if (shard := self._mine.get(self._shard_of.pop(name))) is not None:
             shard.open.discard(name)
@@ -122,7 +122,7 @@ class SharedItems:
     async def settle(self) -> None:
         """Send the shards of which every question is done."""
         for number in [number for number, shard in self._mine.items() if not shard.open]:
-            if (shard := self._mine.pop(number, None)) is None:  # sent by somebody else meanwhile
+            if (shard := self._mine.pop(number, None)) is None:  # another task has sent it meanwhile
                 continue
             try:
                 await asyncio.to_thread(self._shards.finish, number, bytes(shard.answers), bytes(shard.failures))
@@ -206,7 +206,7 @@ class SharedItems:
                 name = id_of(data)
                 if self._batch.done(name) or name in self._ours:
                     continue
-                cost = Decimal(str(data.get("cost") or (data.get("error") or {}).get("cost") or 0))
+                cost = cost_of(data)
                 failure = Failure(kind="worker", message="asked by another machine") if failed else None
                 self._budget.add(cost)
                 self._batch.write(Asked(line=data, cost=cost, failure=failure))
