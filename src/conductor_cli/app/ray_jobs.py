@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import pickle
+import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from dataclasses import replace
@@ -61,6 +62,8 @@ def ray_cluster(address: str) -> Iterator[str]:
         hint = "ray status shows a cluster; ray start --head starts one"
         raise ConfigError(f"no Ray cluster answers at {address}: {said:.200}", hint=hint) from None
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)
+    # Ray 2.60 has no other way to say how often rows are asked again; pyproject.toml leaves out 2.64, which drops it.
+    warnings.filterwarnings("ignore", message="`ray_remote_args` is deprecated")
     data = ray.data.DataContext.get_current()
     data.enable_progress_bars, data.max_errored_blocks = False, -1
     try:
