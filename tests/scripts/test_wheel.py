@@ -31,10 +31,10 @@ def test_tables_and_small_models_are_in_the_package(wheel: set[str]) -> None:
     beside = {
         path.relative_to(ROOT / "src").as_posix()
         for path in (ROOT / "src").rglob("*")
-        if path.suffix in {".toml", ".json", ".jsonl", ".gguf", ".j2", ".conf"}
+        if path.suffix in {".toml", ".json", ".jsonl", ".xz", ".gguf", ".j2", ".conf"}
     }
     assert {
-        "models/presets.toml", "models/cards.toml", "models/weights/registry.toml", "rehearsal/held_out.jsonl",
+        "models/presets.toml", "models/cards.toml", "models/weights/registry.toml", "rehearsal/held_out.jsonl.xz",
         "templates/run.html.j2",
     } <= {name.removeprefix("conductor_cli/") for name in beside}  # fmt: skip
     assert beside <= wheel

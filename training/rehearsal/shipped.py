@@ -1,12 +1,13 @@
 """Writes what ships with the package of the world: `python -m training.rehearsal.shipped`.
 
-`held_out.jsonl` are questions for evaluations: one to five steps, in words and phrasings that no model was trained on.
+`held_out.jsonl.xz` has questions for evaluations: one to five steps, in words and phrasings that no model learned from.
 `operations.json` is what the program knows about the operations; a test compares it with the phrasings and the tables.
 """
 
 from __future__ import annotations
 
 import json
+import lzma
 import re
 from pathlib import Path
 from random import Random
@@ -32,12 +33,12 @@ from training.rehearsal.world import Problem, draw_problems
 
 PACKAGE: Final = Path(__file__).parents[2] / "src" / "conductor_cli" / "rehearsal"
 
-HELD_OUT_COUNT: Final = 2000
+HELD_OUT_COUNT: Final = 10_000
 
 
-def held_out_cases() -> tuple[Case, ...]:
-    """The cases of evaluations. Their tags are the skills and the shape, and "check" where one is asked for."""
-    return tuple(_to_case(problem, problem.shape) for problem in draw_problems(HELD_OUT_COUNT, 0, split="test"))
+def held_out_cases(count: int = HELD_OUT_COUNT) -> tuple[Case, ...]:
+    """The first cases of evaluations. Their tags are the skills and the shape, and "check" where one is asked for."""
+    return tuple(_to_case(problem, problem.shape) for problem in draw_problems(count, 0, split="test"))
 
 
 def _to_case(problem: Problem, *more_tags: str) -> Case:
@@ -104,6 +105,6 @@ def _words(text: str) -> set[str]:
 
 
 if __name__ == "__main__":
-    (PACKAGE / "held_out.jsonl").write_text(write_cases(held_out_cases()), encoding="utf-8")
+    (PACKAGE / "held_out.jsonl.xz").write_bytes(lzma.compress(write_cases(held_out_cases()).encode()))
     found = {"telling": " ".join(telling_words()), "operations": operations()}
     FILE.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

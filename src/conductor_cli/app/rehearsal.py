@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -103,12 +104,14 @@ def skill_keywords() -> Mapping[str, Sequence[str]]:
 
 
 def held_out_cases(count: int, seed: int) -> tuple[Case, ...]:
-    """Questions of one to five steps, in words and phrasings that no model was trained on."""
-    from conductor_cli.evals.cases import read_cases  # a question needs none
+    """Questions of one to five steps, in words and phrasings that no model was trained on.
 
-    cases = read_cases(Path(players.__file__).with_name("held_out.jsonl"))
-    if count > len(cases):
-        raise UsageError(f"--n {count}: the demo has {len(cases):,} questions", hint="ask for fewer")
-    # Each seed takes the next block and starts over after the last one, so that small sets do not overlap.
-    start = seed * count % len(cases)
-    return (*cases[start:], *cases[:start])[:count]
+    Each seed has questions of its own until all 10,000 have been asked, and then they start over.
+    """
+    from conductor_cli.evals.cases import parse_case  # a question needs none
+
+    lines = lzma.decompress(Path(players.__file__).with_name("held_out.jsonl.xz").read_bytes()).splitlines()
+    if count > len(lines):
+        raise UsageError(f"--n {count}: the demo has {len(lines):,} questions", hint="ask for fewer")
+    start = seed * count % len(lines)
+    return tuple(parse_case(line.decode(), "held_out.jsonl.xz") for line in (lines + lines)[start : start + count])

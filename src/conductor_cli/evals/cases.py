@@ -64,7 +64,7 @@ def read_cases(path: Path) -> tuple[Case, ...]:
     for number, line in enumerate(read_case_file(path).split("\n"), start=1):
         if not line.strip():
             continue
-        case = _parse_case(line, f"{path}, line {number}")
+        case = parse_case(line, f"{path}, line {number}")
         if case.id in cases:
             message = f"{path}, line {number}: another line has the same id {case.id!r}"
             raise UsageError(message, hint="give each case its own id")
@@ -142,7 +142,7 @@ def read_case_file(path: Path) -> str:
         raise UsageError(message, hint="convert it first, for example with: iconv -t utf-8") from None
 
 
-def _parse_case(text: str, where: str) -> Case:
+def parse_case(text: str, where: str) -> Case:
     """The case of one line. Raises `UsageError` that says where."""
     try:
         data = json.loads(text)

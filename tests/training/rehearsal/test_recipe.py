@@ -6,6 +6,7 @@ A hash that differs means that `make rehearsal` would train other models than th
 from __future__ import annotations
 
 import hashlib
+import lzma
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -88,7 +89,8 @@ def test_a_name_without_a_course_is_refused() -> None:
 
 def test_the_shipped_questions_and_words_are_those_of_the_generator() -> None:
     """The package tells words of phrasings from operands, and known facts from others, as the generator does."""
-    assert (PACKAGE / "held_out.jsonl").read_text("utf-8") == write_cases(held_out_cases())
+    shipped = lzma.decompress((PACKAGE / "held_out.jsonl.xz").read_bytes()).decode()
+    assert shipped.startswith(write_cases(held_out_cases(1000)))
     assert (vocabulary(), subjects()) == (VOCABULARY, shipped_world().subjects)
     # The sizes that docs/rehearsal.md names.
     assert [len(table) for table in (CAPITALS, ELEMENTS, OPPOSITES, SPANISH, COLOURS)] == [89, 51, 79, 277, 81]
