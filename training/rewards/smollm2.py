@@ -108,7 +108,7 @@ class SmolLM2:
     """
 
     longest = 60  # the longest true plan has 49
-    rates: Mapping[str, float] = {"start": 2e-3, "supervised": 1e-3, "best-of-8": 1e-3, "grpo": 8e-4}
+    rates: Mapping[str, float] = {"start": 2e-3, "supervised": 1e-3, "best-of-8": 1e-3, "grpo": 5e-4}
     warmup, groups, at_once = 5, 8, 4
     validations = 2
 
