@@ -41,9 +41,6 @@ with require("torch"):
     from torch.nn.functional import cross_entropy
 
 ARMS: Final = ("start", "supervised", "best-of-8", "grpo")
-START: Final = "start-0.pt"
-"""The weights of the one supervised start: all arms of all seeds begin with them."""
-
 GROUP: Final = 8
 LUCK: Final = 4  # draws of luck for a reward, and for an answer that is measured
 ROUNDS: Final = 2
@@ -300,12 +297,16 @@ def train(
     planner: Planner,
     out: Path,
     *,
+    start: int = 0,
     minutes: float,
     validation: int,
     say: Callable[[str], None],
 ) -> Training | None:
-    """The arm once its time is used up, with its best weights; None if the minutes are over before that."""
-    training, state = opened(arm, seed, course, planner, out), out / f"{arm}-{seed}.state"
+    """The arm once its time is used up, with its best weights; None if the minutes are over before that.
+
+    It begins with the weights of the start with the seed `start`.
+    """
+    training, state = opened(arm, seed, course, planner, out, start), out / f"{arm}-{seed}.state"
     began, kept = time.monotonic(), time.monotonic()
     while training.used < course.seconds:
         at = time.process_time()
@@ -336,11 +337,11 @@ def train(
     return training
 
 
-def opened(arm: str, seed: int, course: Course, planner: Planner, out: Path) -> Training:
+def opened(arm: str, seed: int, course: Course, planner: Planner, out: Path, start: int = 0) -> Training:
     """The arm as its state has it, or at its beginning: new weights for the start, else those of the start."""
     model = planner.open(seed)
     if arm != "start":
-        model.load_state_dict(torch.load(out / START, weights_only=True), strict=False)
+        model.load_state_dict(torch.load(out / f"start-{start}.pt", weights_only=True), strict=False)
     optimizer = torch.optim.AdamW(trained(model).values(), lr=course.rate, betas=(0.9, 0.99), weight_decay=0.0)
     training = Training(arm, seed, model, planner, optimizer)
     if (path := out / f"{arm}-{seed}.state").exists():
@@ -377,6 +378,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m training.rewards.arms", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("arm", choices=ARMS)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--start", type=int, default=0, help="the seed of the start whose weights an arm begins with")
     parser.add_argument("--out", type=Path, required=True, help="the directory of all files")
     parser.add_argument("--seconds", type=float, nargs=2, default=(100.0, 100.0), metavar=("START", "ARM"))
     parser.add_argument("--minutes", type=float, default=1e6)
@@ -393,6 +395,7 @@ def main() -> int:
         course,
         planner,
         given.out,
+        start=given.start,
         minutes=given.minutes,
         validation=given.questions[0],
         say=print_line,

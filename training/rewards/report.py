@@ -58,13 +58,14 @@ MEASURES: Final[Mapping[str, tuple[str, Measure]]] = {
 }
 
 
-def read(out: Path, arms: Sequence[str], seeds: int) -> dict[str, dict[int, dict[str, Any]]]:
-    """The figures of each arm by training seed. The start is the same for all."""
-    names = {arm: "start-0" if arm == "start" else f"{arm}-{{}}" for arm in arms}
-    numbers = range(1, seeds + 1)
+def read(out: Path, arms: Sequence[str], starts: Mapping[int, int]) -> dict[str, dict[int, dict[str, Any]]]:
+    """The figures of each arm by training seed; `starts` has the seed of the start that belongs to each."""
     return {
-        arm: {seed: json.loads((out / f"{name.format(seed)}.json").read_text()) for seed in numbers}
-        for arm, name in names.items()
+        arm: {
+            seed: json.loads((out / f"{arm}-{start if arm == 'start' else seed}.json").read_text())
+            for seed, start in starts.items()
+        }
+        for arm in arms
     }
 
 
