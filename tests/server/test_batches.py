@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -16,10 +17,14 @@ import pytest
 
 from conductor_cli.server import batches
 from conductor_cli.server.client_keys import ClientKeys, make_key
+from conductor_cli.state.postgres.records import shared_state
 from tests.cli.stage import Stage, stalls
 from tests.cli.test_batch import asked_number, echo
 from tests.server.plain_api import Serving, serving
 from tests.servers import SeenStep, Wire
+from tests.state.conftest import postgres
+
+__all__ = ["postgres"]
 
 CHAT = "/v1/chat/completions"
 OVER = {"completed", "failed", "expired", "cancelled"}
@@ -33,6 +38,15 @@ def one(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
     for name in ("LOOK_SECONDS", "WAIT_SECONDS", "SCAN_SECONDS"):
         monkeypatch.setattr(batches, name, 0.05)
     return stage
+
+
+@pytest.fixture(params=["files", "postgres"])
+def stored(request: pytest.FixtureRequest, one: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    """The same, with each kind of state."""
+    if request.param == "postgres":
+        monkeypatch.setenv("CONDUCTOR_LLM_STATE", request.getfixturevalue("postgres").new_database())
+    yield one
+    shared_state.cache_clear()
 
 
 def client(server: Serving, key: str = "none") -> openai.OpenAI:
@@ -78,7 +92,7 @@ def lines_of(at: openai.OpenAI, name: str | None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("url", [CHAT, "/v1/responses"])
-def test_a_batch_is_answered_with_its_failures_in_a_file_of_their_own(one: Stage, url: str) -> None:
+def test_a_batch_is_answered_with_its_failures_in_a_file_of_their_own(stored: Stage, url: str) -> None:
     with serving() as server, client(server) as at:
         begun = begin(at, [line(number, url) for number in range(10, 16)], url)
         assert (begun.status, begun.metadata) == ("validating", {"for": "a test"})
@@ -94,7 +108,11 @@ def test_a_batch_is_answered_with_its_failures_in_a_file_of_their_own(one: Stage
         assert "no thirteens" in failures["q13"]["response"]["body"]["error"]["message"]
         assert at.files.retrieve(done.output_file_id).purpose == "batch_output"
         assert [each.id for each in at.batches.list().data] == [begun.id]
-        assert {each.id for each in at.files.list()} == {begun.input_file_id, done.output_file_id, done.error_file_id}
+        assert {each.id for each in at.files.list()} == {
+            begun.input_file_id,
+            done.output_file_id,
+            done.error_file_id,
+        }
         with pytest.raises(openai.ConflictError):
             at.batches.cancel(begun.id)
         assert at.files.delete(begun.input_file_id).deleted
@@ -129,14 +147,14 @@ def test_a_batch_with_a_bad_line_fails_before_anything_is_asked(
 
 @pytest.mark.parametrize("end", ["cancelled", "expired"])
 def test_what_is_finished_is_kept_when_a_batch_does_not_end(
-    one: Stage, monkeypatch: pytest.MonkeyPatch, end: str
+    stored: Stage, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     """A file that a batch reads cannot be deleted meanwhile."""
 
     async def slow_after_two(seen: SeenStep, wire: Wire) -> None:
         await (echo if asked_number(seen) in {"1", "2"} else stalls())(seen, wire)
 
-    one.models["alpha"] = slow_after_two
+    stored.models["alpha"] = slow_after_two
     monkeypatch.setattr(batches, "WINDOW", 3 if end == "expired" else 100)
     with serving() as server, client(server) as at:
         begun = begin(at, [line(number) for number in range(1, 6)])
@@ -153,21 +171,21 @@ def test_what_is_finished_is_kept_when_a_batch_does_not_end(
         assert all(each["error"]["code"] == "batch_expired" for each in failures.values())
 
 
-def test_a_batch_goes_on_after_a_restart_and_asks_no_finished_request_again(one: Stage) -> None:
+def test_a_batch_goes_on_after_a_restart_and_asks_no_finished_request_again(stored: Stage) -> None:
     async def stuck_after_three(seen: SeenStep, wire: Wire) -> None:
         await (echo if int(asked_number(seen)) < 3 else stalls())(seen, wire)
 
-    one.models["alpha"] = stuck_after_three
+    stored.models["alpha"] = stuck_after_three
     with serving() as server, client(server) as at:
         begun = begin(at, [line(number) for number in range(6)])
         while finished(at, begun.id) < 3:
             time.sleep(0.05)
-    one.models["alpha"] = echo
+    stored.models["alpha"] = echo
     with serving() as server, client(server) as at:
         done = over(at, begun.id)
         assert (done.status, done.request_counts.completed) == ("completed", 6)
         assert set(lines_of(at, done.output_file_id)) == {f"q{number}" for number in range(6)}
-    asked = [asked_number(seen) for seen in one.asked("alpha")]
+    asked = [asked_number(seen) for seen in stored.asked("alpha")]
     assert all(asked.count(number) == 1 for number in "012")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -12,15 +13,21 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
+import openai
 import pytest
 
-from conductor_cli.core.errors import UsageError
+from conductor_cli.core.errors import TakenOver, UsageError
+from conductor_cli.server import batches
 from conductor_cli.state import home
+from conductor_cli.state.postgres.database import Database
 from conductor_cli.state.postgres.records import SharedState, shared_state
+from conductor_cli.state.postgres.served_files import SharedServedFiles
 from tests.cli.stage import THREE, Stage, says
+from tests.cli.test_batch import asked_number
 from tests.server.plain_api import Serving, serving
 from tests.server.test_replicas import events, text_of
 from tests.servers import Script, SeenStep, Wire, delta
@@ -270,3 +277,71 @@ def test_a_client_that_repeats_its_key_gets_the_run_that_another_server_took(pai
     assert answer["choices"][0]["message"]["content"] == "alpha answers"
     assert [len(stage.asked(name)) for name in ("planner", "beta")] == [1, 2]
     assert len(pair.query(runs)) == 1
+
+
+def test_a_batch_whose_server_is_killed_is_finished_by_another(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No answer that was stored is asked for again, and each request has one line at the end."""
+    monkeypatch.setattr(batches, "SCAN_SECONDS", 0.1)
+    stage = pair.stage
+    stage.plan = "alpha | - | Say it."
+    asked, stored = list[str](), threading.Event()
+
+    async def answer(seen: SeenStep, wire: Wire) -> None:
+        asked.append(asked_number(seen))
+        if not stored.is_set() and len(asked) > 3:
+            await wire.stall()
+        await says("done")(seen, wire)
+
+    stage.models["alpha"] = answer
+    body = {"model": "conductor"}
+    lines = [
+        {
+            "custom_id": f"q{number}",
+            "method": "POST",
+            "url": "/v1/responses",
+            "body": body | {"input": f"number {number}"},
+        }
+        for number in range(8)
+    ]
+    with openai.OpenAI(base_url=f"{pair.url}/v1", api_key="none", max_retries=0) as at:
+        file = "".join(f"{json.dumps(each)}\n" for each in lines).encode()
+        source = at.files.create(file=("q.jsonl", file), purpose="batch").id
+        begun = at.batches.create(input_file_id=source, endpoint="/v1/responses", completion_window="24h")
+    find = "SELECT count(*) FROM conductor_pieces WHERE id <> %s"
+    wait_for(lambda: pair.state.database.call(find, source)[0][0] and len(asked) > 5, "some answers")
+    os.kill(pair.process.pid, signal.SIGKILL)
+    before = b"".join(pair.state.served_files.content(f"file-{begun.id[6:-1]}0")).decode()  # type: ignore[arg-type]
+    stored.set()
+    pair.query("UPDATE conductor_served SET until = clock_timestamp() - interval '1 s'")
+    with openai.OpenAI(base_url=f"{pair.other.url}/v1", api_key="none", max_retries=0) as at:
+        done = wait_for(lambda: (found := at.batches.retrieve(begun.id)).status == "completed" and found, "the end")
+        answers = at.files.content(done.output_file_id).text
+    assert before
+    assert answers.startswith(before)
+    assert sorted(json.loads(each)["custom_id"] for each in answers.splitlines()) == [f"q{n}" for n in range(8)]
+    kept = {json.loads(each)["custom_id"] for each in before.splitlines()}
+    assert all(asked.count(name[1:]) == 1 for name in kept)
+
+
+def test_a_server_that_lost_a_batch_writes_nothing_more_of_it(postgres: Cluster, tmp_path: Path) -> None:
+    url, name = postgres.new_database(), f"batch_{'0' * 24}"
+    one, other = (SharedServedFiles(tmp_path / each, Database(url)) for each in ("one", "other"))
+    record = {"id": name, "owner": "", "created_at": 1}
+    one.write(record)
+    with one.held(name, ["file-1"]) as late:
+        late.append("file-1", b"first\n")
+        late.flush()
+        with pytest.raises(BlockingIOError), other.held(name, ["file-1"]):
+            pass
+        Database(url).call("UPDATE conductor_served SET until = clock_timestamp() - interval '1 s'")
+        with other.held(name, ["file-1"]) as mine:
+            assert mine.path("file-1").read_bytes() == b"first\n"
+            late.append("file-1", b"late\n")
+            late.flush()
+            with pytest.raises(TakenOver):
+                late.write(record)
+            mine.append("file-1", b"second\n")
+            mine.write(record)
+    assert b"".join(one.content("file-1")) == b"first\nsecond\n"  # type: ignore[arg-type]
+    with one.held(name, []):  # both have let it go
+        pass

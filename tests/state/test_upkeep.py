@@ -23,6 +23,7 @@ from conductor_cli.state.interfaces import Spender
 from conductor_cli.state.postgres import upkeep
 from conductor_cli.state.postgres.records import SharedState
 from conductor_cli.state.postgres.upkeep import check_database, export_days, export_files, import_files
+from conductor_cli.state.served_files import ServedFiles, output_files
 from conductor_cli.state.trace_file import open_trace
 from tests.state.cluster import PASSWORD, Cluster
 from tests.state.test_run_index import put
@@ -76,6 +77,13 @@ def fill(state: FileState) -> None:
         call(state, client)
     call(state, "app", ends=False)
     state.secret()
+    served = state.served_files
+    for number, status in enumerate(("completed", "in_progress")):
+        batch = f"batch_{number}{'0' * 23}"
+        served.write({"id": batch, "created_at": 1, "owner": "key:app", "status": status})
+        served.store(written := output_files(batch)["output"], [b"half ", b"an answer\n"])
+        if status == "completed":
+            served.write({"id": written, "created_at": 2, "owner": "key:app"})
 
 
 def content(state: FileState) -> dict[str, bytes]:
@@ -92,7 +100,14 @@ def facts(state: State) -> list[object]:
     rows = [row._replace(size=0, answers=row.answers[:1000]) for row in state.traces.newest(count=20)[0]]
     spent = state.read_spent(LONG_AGO), state.read_spent(LONG_AGO, "key"), state.spending().today()
     names, read = list(state.conversations.read().items()), state.attachments().read(IMAGE)
-    return [*sorted(rows), *spent, state.ratings.read(), names, state.secret(), read]
+    return [*sorted(rows), *spent, state.ratings.read(), names, state.secret(), read, served(state.served_files)]
+
+
+def served(files: ServedFiles) -> list[object]:
+    """The records of files and batches, and the bytes of those that a batch of `fill` has written."""
+    records = sorted((*files.all("file"), *files.all("batch")), key=lambda record: record["id"])
+    contents = [files.content(output_files(f"batch_{number}{'0' * 23}")["output"]) for number in (0, 1)]
+    return [*records, *(each.read_bytes() if isinstance(each, Path) else b"".join(each) for each in contents)]
 
 
 def test_a_state_moves_to_a_database_and_back_and_nothing_is_lost(shared: SharedState, tmp_path: Path) -> None:
@@ -101,7 +116,7 @@ def test_a_state_moves_to_a_database_and_back_and_nothing_is_lost(shared: Shared
     fill(source)
     moved = import_files(source, shared, silent)
     assert (moved.counts, moved.left) == (
-        {"attachments": 1, "runs": 7, "ratings": 2, "names": 1, "calls": 4}, [],
+        {"attachments": 1, "runs": 7, "files": 1, "batches": 2, "ratings": 2, "names": 1, "calls": 4}, [],
     )  # fmt: skip
     assert facts(source) == facts(shared)
     assert export_files(shared, target, silent).counts == moved.counts

@@ -234,11 +234,12 @@ class _Hashes:
 
 
 class Lines:
-    """A file of JSON Lines that grows by whole lines."""
+    """A file of JSON Lines that grows by whole lines. `wrote` is told each of them."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, wrote: Callable[[bytes], None] = lambda _: None) -> None:
         """Open the file, or create it. Raises `OSError`."""
         self.path = path
+        self._wrote = wrote
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
 
     def append(self, data: Mapping[str, Any]) -> None:
@@ -251,6 +252,7 @@ class Lines:
             if written:
                 os.ftruncate(self._file, os.lseek(self._file, 0, os.SEEK_END) - written)
             raise
+        self._wrote(line)
 
     def sync(self) -> None:
         """Return when what was written has reached the disk. Raises `OSError`."""

@@ -1,12 +1,11 @@
 """OpenAI's Files and Batches APIs: the requests of a file, each a run as any other, with their answers in another file.
 
-A file is its bytes and a record of JSON beside them, below the directory of the state. A client sees its own files. An
-upload goes to the disk while it arrives, so memory does not hold it.
+A client sees its own files. An upload goes to the disk while it arrives, so memory does not hold it.
 
-A batch is a record of JSON, its input and the two files that grow by a line for each request (`app/batch.py`). So a
-batch goes on where it stopped when the server is started again, and what is finished is kept when it is cancelled or
-expires. One of several servers over one directory has it, by a lock. What says nothing about a request, such as a limit
-of the day, makes the batch wait.
+A batch is a record of JSON, its input and the two files that grow by a line for each request (`app/batch.py`), all of
+them in the state. So a batch goes on where it stopped when the server is started again, and what is finished is kept
+when it is cancelled or expires. One of several servers over one state has it; where that is gone, another one goes on.
+What says nothing about a request, such as a limit of the day, makes the batch wait.
 """
 
 from __future__ import annotations
@@ -17,13 +16,14 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, closing, suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from starlette.exceptions import HTTPException
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from conductor_cli.app.batch import (
@@ -38,19 +38,16 @@ from conductor_cli.app.batch import (
     run_batch,
     written_lines,
 )
-from conductor_cli.core.errors import ConductorError, Failure
+from conductor_cli.core.errors import ConductorError, Failure, StateUnavailable, TakenOver
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.evals.cost import Budget
-from conductor_cli.models.disk import exclusive_lock, make_private_directory, write_atomically
 from conductor_cli.server.access import MAX_UPLOAD, UPLOADS, Principal, describe_error, principal_from, principal_of
 from conductor_cli.server.answers import answering
 from conductor_cli.server.api.bodies import refused
 from conductor_cli.server.api.errors import error_body
 from conductor_cli.server.api.request import RequestError, ServedAnswer
 from conductor_cli.server.body import read_body, read_json
-
-Record = dict[str, Any]
-"""What is kept of a file or a batch: the object that its client is shown, and `owner`, which it is not."""
+from conductor_cli.state.served_files import OVER, HeldBatch, Record, ServedFiles, output_files
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -70,58 +67,35 @@ MAX_STORED: Final = 4_000_000_000
 MAX_LISTED: Final = 10_000
 """Entries of one answer, as at OpenAI."""
 
-PRIVATE: Final = 0o600
+_PREFIXES: Final = {"file": "file-", "batch": "batch_"}
 
 
-class Records:
-    """Records of JSON in a directory, named by their ids, each for one client."""
+def find_record(store: ServedFiles, kind: str, name: str, client: Principal) -> Record:
+    """Return the record of a file or a batch of this client. Raises `RequestError` where there is none."""
+    if re.fullmatch(rf"{_PREFIXES[kind]}[0-9a-f]{{24}}", name):
+        found = store.find(name)
+        if found is not None and found["owner"] == client.origin:
+            return found
+    raise RequestError(404, "not_found", f"there is no {kind} with the id {one_line(name)[:60]}")
 
-    def __init__(self, directory: Path, prefix: str, what: str) -> None:
-        self.directory = directory
-        self._prefix = prefix
-        self._what = what
 
-    def write(self, record: Record) -> None:
-        """Keep a record, in the place of an earlier one. Raises `OSError`."""
-        make_private_directory(self.directory)
-        write_atomically(self.directory / f"{record['id']}.json", json.dumps(record), mode=PRIVATE)
-
-    def read(self, name: str, client: Principal) -> Record:
-        """Return a record of this client. Raises `RequestError` where there is none."""
-        if re.fullmatch(rf"{self._prefix}[0-9a-f]{{24}}", name):
-            found = self._load(self.directory / f"{name}.json")
-            if found is not None and found["owner"] == client.origin:
-                return found
-        raise RequestError(404, "not_found", f"there is no {self._what} with the id {one_line(name)[:60]}")
-
-    def all(self) -> list[Record]:
-        """Return the records of everybody, newest first."""
-        found = [self._load(path) for path in self.directory.glob(f"{self._prefix}*.json")]
-        return sorted((each for each in found if each is not None), key=lambda each: (-each["created_at"], each["id"]))
-
-    def listed(self, http: Request, **fields: str | None) -> Record:
-        """Return a page of a client's records, as OpenAI lists them; those with other `fields` are left out."""
-        owner, query = principal_of(http.scope).origin, http.query_params
-        count = query.get("limit", str(MAX_LISTED if fields else 20))
-        if not (count.isascii() and count.isdigit() and 0 < int(count[:6]) <= MAX_LISTED):
-            raise refused("limit", f"must be a number from 1 to {MAX_LISTED:,}")
-        own = [each for each in self.all() if each["owner"] == owner]
-        own = [each for each in own if all(value in {None, each[name]} for name, value in fields.items())]
-        if query.get("order") == "asc":
-            own.reverse()
-        names = [each["id"] for each in own]
-        if (after := query.get("after")) in names:
-            own = own[names.index(after) + 1 :]
-        page = [shown(each) for each in own[: int(count)]]
-        ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
-        return {"object": "list", "data": page, **ends, "has_more": len(own) > len(page)}
-
-    def _load(self, path: Path) -> Record | None:
-        try:
-            found = json.loads(path.read_text("utf-8"))
-        except (OSError, ValueError):
-            return None  # it is deleted, or was damaged by somebody else
-        return found if isinstance(found, dict) and {"id", "owner", "created_at"} <= found.keys() else None
+def list_records(store: ServedFiles, kind: str, http: Request, **fields: str | None) -> Record:
+    """Return a page of a client's records, as OpenAI lists them; those with other `fields` are left out."""
+    owner, query = principal_of(http.scope).origin, http.query_params
+    count = query.get("limit", str(MAX_LISTED if fields else 20))
+    if not (count.isascii() and count.isdigit() and 0 < int(count[:6]) <= MAX_LISTED):
+        raise refused("limit", f"must be a number from 1 to {MAX_LISTED:,}")
+    own = [each for each in store.all(kind) if each["owner"] == owner]
+    own = [each for each in own if all(value in {None, each[name]} for name, value in fields.items())]
+    own.sort(key=lambda each: (-each["created_at"], each["id"]))
+    if query.get("order") == "asc":
+        own.reverse()
+    names = [each["id"] for each in own]
+    if (after := query.get("after")) in names:
+        own = own[names.index(after) + 1 :]
+    page = [shown(each) for each in own[: int(count)]]
+    ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
+    return {"object": "list", "data": page, **ends, "has_more": len(own) > len(page)}
 
 
 def shown(record: Mapping[str, Any]) -> Record:
@@ -132,11 +106,9 @@ def shown(record: Mapping[str, Any]) -> Record:
 class Files:
     """The files of all clients."""
 
-    def __init__(self, directory: Path) -> None:
-        self.records = Records(directory, "file-", "file")
+    def __init__(self, store: ServedFiles) -> None:
+        self.store = store
         self._turn = asyncio.Semaphore(4)
-        self.is_used: Callable[[str], bool] = lambda _: False
-        """Whether something goes on that reads or writes the file of this id."""
 
     @property
     def routes(self) -> list[Route]:
@@ -148,19 +120,6 @@ class Files:
             Route(one, answering(self._delete), methods=["DELETE"]),
             Route(f"{one}/content", answering(self._content), methods=["GET"]),
         ]
-
-    def path(self, name: str) -> Path:
-        """Where the bytes of a file are."""
-        return self.records.directory / name
-
-    def add(self, name: str, owner: str, filename: str, purpose: str) -> Record:
-        """Keep the record of a file whose bytes are there. Raises `OSError`."""
-        record = {
-            "id": name, "object": "file", "bytes": self.path(name).stat().st_size, "created_at": int(time.time()),
-            "filename": filename, "purpose": purpose, "status": "processed", "expires_at": None, "owner": owner,
-        }  # fmt: skip
-        self.records.write(record)
-        return record
 
     async def _create(self, http: Request) -> Record:
         client = principal_of(http.scope)
@@ -175,55 +134,62 @@ class Files:
                     raise refused("purpose", "must be batch: files are for batches")
                 if upload is None or isinstance(upload, str):
                     raise refused("file", "is missing")
-                name = f"file-{secrets.token_hex(12)}"
-                return shown(
-                    await asyncio.to_thread(self._keep, name, client.origin, upload.file, upload.filename or "file")
-                )
+                name = one_line(upload.filename or "file")[:200]
+                return shown(await asyncio.to_thread(self._keep, client.origin, upload.file, name))
             finally:
                 await form.close()
 
-    def _keep(self, name: str, owner: str, upload: Any, filename: str) -> Record:  # noqa: ANN401 - a file that is read
-        stored = sum(each["bytes"] for each in self.records.all() if each["owner"] == owner)
-        make_private_directory(self.records.directory)
-        path = self.path(name)
-        try:
-            with path.open("xb") as file:
-                path.chmod(PRIVATE)
-                while data := upload.read(1 << 20):
-                    stored += len(data)
-                    if file.tell() + len(data) > MAX_UPLOAD:
-                        raise RequestError(413, "file_too_large", f"a file has at most {MAX_UPLOAD // 10**6} MB")
-                    if stored > MAX_STORED:
-                        message = f"your files have more than {MAX_STORED // 10**9} GB together: delete some"
-                        raise RequestError(413, "too_many_files", message)
-                    file.write(data)
-            return self.add(name, owner, one_line(filename)[:200], "batch")
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
+    def _keep(self, owner: str, upload: IO[bytes], filename: str) -> Record:
+        stored = sum(each["bytes"] for each in self.store.all("file") if each["owner"] == owner)
+
+        def pieces() -> Iterator[bytes]:
+            size = 0
+            while data := upload.read(1 << 20):
+                size += len(data)
+                if size > MAX_UPLOAD:
+                    raise RequestError(413, "file_too_large", f"a file has at most {MAX_UPLOAD // 10**6} MB")
+                if stored + size > MAX_STORED:
+                    message = f"your files have more than {MAX_STORED // 10**9} GB together: delete some"
+                    raise RequestError(413, "too_many_files", message)
+                yield data
+
+        name = f"file-{secrets.token_hex(12)}"
+        record = file_record(name, self.store.store(name, pieces()), owner, filename, "batch")
+        self.store.write(record)
+        return record
 
     async def _list(self, http: Request) -> Record:
-        return await asyncio.to_thread(self.records.listed, http, purpose=http.query_params.get("purpose"))
+        purpose = http.query_params.get("purpose")
+        return await asyncio.to_thread(partial(list_records, self.store, "file", http, purpose=purpose))
 
     async def _get(self, http: Request) -> Record:
-        return shown(self.records.read(http.path_params["file"], principal_of(http.scope)))
+        return shown(await self._found(http))
+
+    async def _found(self, http: Request) -> Record:
+        name, client = http.path_params["file"], principal_of(http.scope)
+        return await asyncio.to_thread(find_record, self.store, "file", name, client)
 
     async def _delete(self, http: Request) -> Record:
-        name = self.records.read(http.path_params["file"], principal_of(http.scope))["id"]
-        if self.is_used(name):
+        name = (await self._found(http))["id"]
+        batches = await asyncio.to_thread(self.store.all, "batch")
+        if any(each["input_file_id"] == name and each["status"] not in OVER for each in batches):
             raise RequestError(409, "file_in_use", f"a batch that goes on uses {name}: cancel it first")
-        self.remove([name])
+        await asyncio.to_thread(self.store.remove, name)
         return {"id": name, "object": "file", "deleted": True}
 
-    def remove(self, names: Iterable[str]) -> None:
-        """Delete files. Raises `OSError`."""
-        for name in names:
-            for path in (self.records.directory / f"{name}.json", self.path(name)):
-                path.unlink(missing_ok=True)
-
     async def _content(self, http: Request) -> Response:
-        name = self.records.read(http.path_params["file"], principal_of(http.scope))["id"]
-        return FileResponse(self.path(name), media_type="application/octet-stream")
+        content = self.store.content((await self._found(http))["id"])
+        if isinstance(content, Path):
+            return FileResponse(content, media_type="application/octet-stream")
+        return StreamingResponse(content, media_type="application/octet-stream")
+
+
+def file_record(name: str, size: int, owner: str, filename: str, purpose: str) -> Record:
+    """Return the record of a file of so many bytes."""
+    return {
+        "id": name, "object": "file", "bytes": size, "created_at": int(time.time()), "filename": filename,
+        "purpose": purpose, "status": "processed", "expires_at": None, "owner": owner,
+    }  # fmt: skip
 
 
 # Batches
@@ -242,10 +208,8 @@ WAIT_SECONDS: Final = 30.0
 LOOK_SECONDS: Final = 1.0
 """Between two looks at what its client wants, and between two records of how far it is."""
 
-SCAN_SECONDS: Final = 30.0
+SCAN_SECONDS: Final = 10.0
 """Between two looks for batches that nobody works on."""
-
-OVER: Final = frozenset({"completed", "failed", "expired", "cancelled"})
 
 _KINDS: Final = {
     "upstream_key": "key", "config": "config", "planner_unusable": "conductor", "server_is_ending": "terminated",
@@ -257,17 +221,15 @@ _KINDS: Final = {
 class Batches:
     """The batches of all clients."""
 
-    def __init__(self, registry: RunRegistry, files: Files, directory: Path, begin: Begin) -> None:
+    def __init__(self, registry: RunRegistry, store: ServedFiles, begin: Begin) -> None:
         self._registry = registry
-        self._files = files
-        self._records = _BatchRecords(directory, "batch_", "batch")
+        self._store = store
         self._begin = begin
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._scanning: asyncio.Task[None] | None = None
         # Half of the runs that go on at once are left to requests that somebody waits for.
         self._parallel = max(1, registry.limits.parallel // 2)
         self._turns = asyncio.Semaphore(self._parallel)
-        files.is_used = self._uses
 
     @property
     def routes(self) -> list[Route]:
@@ -284,8 +246,9 @@ class Batches:
 
         async def scan() -> None:
             while True:
-                for record in await asyncio.to_thread(self._records.all):
-                    self._work_on(record)
+                with suppress(ConductorError):  # a database that is away is asked again
+                    for record in await asyncio.to_thread(self._store.all, "batch"):
+                        self._work_on(record)
                 await asyncio.sleep(SCAN_SECONDS)
 
         self._scanning = asyncio.create_task(scan())
@@ -309,7 +272,8 @@ class Batches:
             raise refused("completion_window", "must be 24h")
         if not isinstance(metadata, dict) or len(json.dumps(metadata)) > 16_000:
             raise refused("metadata", "must be an object of short texts")
-        source = self._files.records.read(str(body.get("input_file_id")), client)
+        name = str(body.get("input_file_id"))
+        source = await asyncio.to_thread(find_record, self._store, "file", name, client)
         if source["purpose"] != "batch":
             raise refused("input_file_id", "must be a file of the purpose batch")
         now = int(time.time())
@@ -321,30 +285,30 @@ class Batches:
             **dict.fromkeys(f"{state}_at" for state in states),
             "request_counts": {"total": 0, "completed": 0, "failed": 0}, "metadata": metadata, "owner": client.origin,
         }  # fmt: skip
-        self._records.write(record)
+        await asyncio.to_thread(self._store.write, record)
         self._work_on(record)
         return shown(record)
 
     async def _list(self, http: Request) -> Record:
-        return await asyncio.to_thread(self._records.listed, http)
+        return await asyncio.to_thread(list_records, self._store, "batch", http)
 
     async def _get(self, http: Request) -> Record:
-        return self._shown(self._records.read(http.path_params["batch"], principal_of(http.scope)))
+        name, client = http.path_params["batch"], principal_of(http.scope)
+
+        def read() -> Record:
+            record = find_record(self._store, "batch", name, client)
+            if record["status"] not in OVER and self._store.is_cancelled(name):
+                record |= {"status": "cancelling", "cancelling_at": record["cancelling_at"] or int(time.time())}
+            return shown(record)
+
+        return await asyncio.to_thread(read)
 
     async def _cancel(self, http: Request) -> Record:
-        record = self._records.read(http.path_params["batch"], principal_of(http.scope))
+        record = await self._get(http)
         if record["status"] in OVER:
             raise RequestError(409, "batch_is_over", f"the batch is {record['status']} already")
-        self._records.mark(record["id"]).touch(mode=PRIVATE)
-        return self._shown(record)
-
-    def _shown(self, record: Record) -> Record:
-        if record["status"] not in OVER and self._records.mark(record["id"]).exists():
-            record |= {"status": "cancelling", "cancelling_at": record["cancelling_at"] or int(time.time())}
-        return shown(record)
-
-    def _uses(self, name: str) -> bool:
-        return any(each["input_file_id"] == name and each["status"] not in OVER for each in self._records.all())
+        await asyncio.to_thread(self._store.cancel, record["id"])
+        return await self._get(http)
 
     # Work
 
@@ -356,16 +320,13 @@ class Batches:
 
     async def _perform(self, name: str) -> None:
         """Work on a batch to its end, unless another process does."""
-
-        def busy() -> NoReturn:
-            raise BlockingIOError
-
         try:
-            with ExitStack() as stack, suppress(BlockingIOError):
-                stack.enter_context(exclusive_lock(self._records.directory / f"{name}.lock", busy, seconds=0))
-                record = next((each for each in self._records.all() if each["id"] == name), None)
-                if record is not None and record["status"] not in OVER:
-                    await _Work(record, self._records, self._files, self._ask, self._parallel).perform()
+            record = await asyncio.to_thread(self._store.find, name)
+            with suppress(BlockingIOError):
+                if record is not None:
+                    work = _Work(record, self._store, self._ask, self._parallel)
+                    async with work.held():
+                        await work.perform()
         except (OSError, ConductorError) as error:  # the disk is full, say: the next scan tries again
             log.error("the batch %s cannot go on: %s", name, describe_error(error))  # noqa: TRY400 - it may quote a prompt
 
@@ -396,31 +357,35 @@ class Batches:
         return Asked(line=_line(item.id, response, None), cost=cost)
 
 
-class _BatchRecords(Records):
-    """Records, and a file beside each that its client wants cancelled: whoever works on it looks for that."""
-
-    def mark(self, name: str) -> Path:
-        return self.directory / f"{name}.cancel"
-
-
 def _line(name: str, response: Record | None, error: Record | None) -> Record:
     return {"id": f"batch_req_{name}", "custom_id": name, "response": response, "error": error}
 
 
 class _Work:
-    """One batch while somebody works on it. `record` is written after each change, and each second."""
+    """One batch while somebody works on it. Its record is written after each change, and each second."""
 
     def __init__(
-        self, record: Record, records: _BatchRecords, files: Files,
-        ask: Callable[[Record, BatchItem], Awaitable[Asked]], parallel: int,
-    ) -> None:  # fmt: skip
+        self, record: Record, store: ServedFiles, ask: Callable[[Record, BatchItem], Awaitable[Asked]], parallel: int
+    ) -> None:
         self._record = record
-        self._records = records
-        self._files = files
+        self._store = store
         self._ask = ask
         self._parallel = parallel
-        number = record["id"].removeprefix("batch_")
-        self._names = {"output": f"file-{number[:-1]}0", "error": f"file-{number[:-1]}1"}
+        self._names = output_files(record["id"])
+        self._batch: HeldBatch
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """Let no other process work on it. Raises `BlockingIOError` where one does."""
+        name = self._record["id"]
+        holding = self._store.held(name, [self._record["input_file_id"], *self._names.values()])
+        self._batch = await asyncio.to_thread(holding.__enter__)
+        try:
+            if (record := await asyncio.to_thread(self._store.find, name)) is not None:  # another one had it before
+                self._record = record
+            yield
+        finally:
+            await asyncio.shield(asyncio.to_thread(holding.__exit__, None, None, None))
 
     async def perform(self) -> None:
         """Work to the end, or until it is cancelled or expires."""
@@ -429,24 +394,33 @@ class _Work:
             self._record["request_counts"]["total"] = total
             if faults:
                 self._record["errors"] = {"object": "list", "data": faults}
-            self._enter("failed" if faults else "in_progress")
+            await self._enter("failed" if faults else "in_progress")
         if self._record["status"] == "in_progress":
             end = await self._work_until()
             if end == "expired":
                 await asyncio.to_thread(self._give_up)
-            self._enter(end)
+            await self._enter(end)
         if self._record["status"] == "finalizing":
-            self._enter("completed")
-        self._records.mark(self._record["id"]).unlink(missing_ok=True)
+            await self._enter("completed")
 
-    def _enter(self, status: str) -> None:
+    async def _enter(self, status: str) -> None:
         """Write down that the batch is in another state; once it is over, its files are there."""
         self._record |= {"status": status, f"{status}_at": int(time.time())}
-        for kind, name in self._names.items():
-            if status in OVER and (path := self._files.path(name)).exists() and path.stat().st_size:
-                self._files.add(name, self._record["owner"], f"{self._record['id']}_{kind}.jsonl", "batch_output")
-                self._record[f"{kind}_file_id"] = name
-        self._records.write(self._record)
+
+        def write() -> None:
+            self._batch.flush()
+            for kind, name in self._names.items():
+                if status in OVER and (path := self._batch.path(name)).exists() and (size := path.stat().st_size):
+                    filename = f"{self._record['id']}_{kind}.jsonl"
+                    self._store.write(file_record(name, size, self._record["owner"], filename, "batch_output"))
+                    self._record[f"{kind}_file_id"] = name
+            self._batch.write(self._record)
+
+        await asyncio.to_thread(write)
+
+    def _open_lines(self, kind: str) -> Lines:
+        name = self._names[kind]
+        return Lines(self._batch.path(name), partial(self._batch.append, name))
 
     def _check(self) -> tuple[list[Record], int]:
         """Return what is wrong with the lines of the input, and how many requests there are."""
@@ -463,7 +437,7 @@ class _Work:
         return faults, len(seen)
 
     def _raw_lines(self) -> Iterator[bytes]:
-        with self._files.path(self._record["input_file_id"]).open("rb") as file:
+        with self._batch.path(self._record["input_file_id"]).open("rb") as file:
             while raw := file.readline(MAX_LINE + 1):
                 if raw.strip():
                     yield raw
@@ -483,11 +457,16 @@ class _Work:
                 if done:
                     await working
                     return "finalizing"
-                if self._records.mark(self._record["id"]).exists():
-                    return "cancelled"
                 if time.time() >= self._record["expires_at"]:
                     return "expired"
-                self._records.write(self._record)
+                try:
+                    if await asyncio.to_thread(self._store.is_cancelled, self._record["id"]):
+                        return "cancelled"
+                    await asyncio.to_thread(self._batch.write, dict(self._record))
+                except TakenOver:
+                    raise
+                except StateUnavailable as error:  # the database may be back before the lease is over
+                    log.warning("the batch %s: %s", self._record["id"], error.message)
         finally:
             working.cancel()
             await asyncio.gather(working, return_exceptions=True)
@@ -503,12 +482,11 @@ class _Work:
             return await self._ask(self._record, item)
 
         while True:
-            paths = [self._files.path(name) for name in self._names.values()]
+            paths = [self._batch.path(name) for name in self._names.values()]
             for path in paths:
                 mend_last_line(path)
             ids = [{line["custom_id"] for line in written_lines(path)} for path in paths]
-            with ExitStack() as stack:
-                answers, failures = (stack.enter_context(closing(Lines(path))) for path in paths)
+            with closing(self._open_lines("output")) as answers, closing(self._open_lines("error")) as failures:
                 progress = BatchProgress(
                     total=self._record["request_counts"]["total"], answered=len(ids[0]), failed=len(ids[1])
                 )
@@ -522,10 +500,10 @@ class _Work:
 
     def _give_up(self) -> None:
         """Write that the requests which are left were not asked."""
-        paths = [self._files.path(name) for name in self._names.values()]
+        paths = map(self._batch.path, self._names.values())
         done = {line["custom_id"] for path in paths for line in written_lines(path)}
         error = {"code": "batch_expired", "message": "this request was not asked before the batch expired"}
-        with closing(Lines(paths[1])) as failures:
+        with closing(self._open_lines("error")) as failures:
             for item in self._left(done):
                 failures.append(_line(item.id, None, error))
                 self._record["request_counts"]["failed"] += 1

@@ -55,6 +55,7 @@ from conductor_cli.server.requests import (
     list_served_models,
 )
 from conductor_cli.server.run_registry import RunRegistry, ServedRun
+from conductor_cli.state.home import open_state
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -299,9 +300,8 @@ def build_app(registry: RunRegistry) -> Starlette:
 
     followed = FollowedRuns(registry, partial(go_on, registry))
     answers: dict[str, ASGIApp] = {path: CreateAnswer(registry, followed, metrics, path) for path in APIS}
-    state = registry.runs.settings().paths.state
-    files = Files(state / "files")
-    batches = Batches(registry, files, state / "served-batches", partial(begin_batched, registry))
+    store = open_state(registry.runs.settings().paths).served_files
+    files, batches = Files(store), Batches(registry, store, partial(begin_batched, registry))
     registry.tasks = (batches, followed)
     return Starlette(
         routes=[

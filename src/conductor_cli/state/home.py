@@ -15,6 +15,7 @@ from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.models.disk import exclusive_lock, make_private_directory, write_atomically
 from conductor_cli.state.interfaces import USER, Spender, Spending
 from conductor_cli.state.records import Attachments, Names, RatingsFile
+from conductor_cli.state.served_files import ServedFiles
 from conductor_cli.state.spending import DailySpend, SpentRow, checkpoint, read_spent
 from conductor_cli.state.trace_store import TraceStore
 
@@ -88,6 +89,10 @@ class FileState:
     @cached_property
     def seen_templates(self) -> Names:
         return Names(self.paths.state / "seen-templates.json")
+
+    @cached_property
+    def served_files(self) -> ServedFiles:
+        return ServedFiles(self.paths.state)
 
     def attachments(self) -> Attachments:
         return Attachments(self.paths.attachments)

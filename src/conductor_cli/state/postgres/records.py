@@ -22,6 +22,7 @@ from conductor_cli.core.serialization import dump
 from conductor_cli.keys.key_store import POSTGRESQL, KeyStore
 from conductor_cli.state.interfaces import USER, AttachmentStore, Spender, Spending, StoredRatings, ToldCircuit
 from conductor_cli.state.postgres.database import Database, storable
+from conductor_cli.state.postgres.served_files import SharedServedFiles
 from conductor_cli.state.postgres.spending import SharedSpend, read_shared_spent
 from conductor_cli.state.postgres.traces import LEASE_SECONDS, PLACE, SharedTraces
 from conductor_cli.state.records import MAX_NAMES, Names, parse_rating
@@ -364,6 +365,10 @@ class SharedState:
     def seen_templates(self) -> Names:
         """What this user was shown on this machine is nobody else's."""
         return Names(self._state / "seen-templates.json")
+
+    @cached_property
+    def served_files(self) -> SharedServedFiles:
+        return SharedServedFiles(self._state, self.database)
 
     def attachments(self) -> SharedAttachments:
         return SharedAttachments(self.database)

@@ -328,3 +328,20 @@ CREATE TABLE conductor_shards (
     PRIMARY KEY (batch, shard)
 );
 CREATE INDEX conductor_shards_open ON conductor_shards (batch, shard) WHERE answers IS NULL;
+
+-- version 5: files and batches of the clients of servers
+
+-- `record` is JSON. One process has a batch until `until`, and goes on having it while it writes the record.
+CREATE TABLE conductor_served (
+    id text PRIMARY KEY,
+    record text NOT NULL,
+    cancelled boolean NOT NULL DEFAULT false,
+    owner text NOT NULL DEFAULT '',
+    until timestamptz NOT NULL DEFAULT '-infinity'
+);
+CREATE TABLE conductor_pieces (
+    id text NOT NULL,
+    number integer NOT NULL,
+    data bytea NOT NULL,
+    PRIMARY KEY (id, number)
+);

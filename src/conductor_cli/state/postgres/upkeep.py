@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,10 +25,12 @@ from conductor_cli.models.disk import AppendLog, make_private_directory, read_li
 from conductor_cli.state.home import SECRET_BYTES, FileState
 from conductor_cli.state.postgres.database import Database
 from conductor_cli.state.postgres.records import SharedState
+from conductor_cli.state.postgres.served_files import PIECE
 from conductor_cli.state.postgres.spending import Hold, read_holds
 from conductor_cli.state.postgres.traces import add_run, day_of
 from conductor_cli.state.records import NAMED, parse_rating
 from conductor_cli.state.run_summary import summarize_run
+from conductor_cli.state.served_files import OVER, ServedFiles, output_files
 from conductor_cli.state.spending import FILE, open_database
 from conductor_cli.state.trace_file import open_trace
 
@@ -99,6 +102,7 @@ def import_files(source: FileState, target: SharedState, tell: Tell) -> Moved:
             tell("runs", moved.add("runs"))
         elif why:
             moved.left.append(f"run {run!r:.80} {why}")
+    _copy_served(source.served_files, target.served_files, moved, tell)
     lines = [line for line in read_lines(paths.ratings) if parse_rating(line.encode()) is not None]
     moved.add("ratings", target.ratings.add_lines(lines))
     known = target.conversations.read()
@@ -135,6 +139,7 @@ def export_files(source: SharedState, target: FileState, tell: Tell) -> Moved:
             tell("runs", moved.add("runs"))
         elif why:
             moved.left.append(f"run {run!r:.80} {why}")
+    _copy_served(source.served_files, target.served_files, moved, tell)
     known = set(read_lines(paths.ratings))
     with closing(AppendLog(paths.ratings)) as log:
         for (line,) in database.call("SELECT rating FROM conductor_ratings ORDER BY id"):
@@ -241,6 +246,36 @@ def _export_run(source: SharedState, target: FileState, run: str, size: int, wri
     write_atomically(path, gzip.compress(source.traces.lines_of(run), compresslevel=6, mtime=0), mode=0o600)
     os.utime(path, ns=(written, written))
     return None
+
+
+def _copy_served(source: ServedFiles, target: ServedFiles, moved: Moved, tell: Tell) -> None:
+    """Copy the files and batches of the clients of `serve`; a batch that is not over with what it has so far."""
+    for record in source.all("file"):
+        if target.find(record["id"]) is None:
+            _copy_bytes(source, target, record["id"])
+            target.write(record)
+            tell("files", moved.add("files"))
+    for record in source.all("batch"):
+        if target.find(name := record["id"]) is None:
+            outputs = [] if record["status"] in OVER else [*output_files(name).values()]
+            try:
+                with source.held(name, outputs) as held:
+                    for each in filter(lambda each: held.path(each).exists(), outputs):
+                        _copy_bytes(source, target, each)
+                    target.write(record)
+                tell("batches", moved.add("batches"))
+            except BlockingIOError:
+                moved.left.append(f"batch {name} is being worked on")
+
+
+def _copy_bytes(source: ServedFiles, target: ServedFiles, name: str) -> None:
+    content = source.content(name)
+    target.remove(name)  # what an earlier copy left that was stopped
+    if isinstance(content, Path):
+        with content.open("rb") as file:
+            target.store(name, iter(partial(file.read, PIECE), b""))
+    else:
+        target.store(name, content)
 
 
 def _number_of(mark: int, number: int) -> int:
