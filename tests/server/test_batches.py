@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,13 +16,16 @@ import httpx
 import openai
 import pytest
 
+from conductor_cli.core.errors import StateUnavailable
 from conductor_cli.server import batches
 from conductor_cli.server.client_keys import ClientKeys, make_key
+from conductor_cli.state.postgres.database import Database
 from conductor_cli.state.postgres.records import shared_state
 from tests.cli.stage import Stage, stalls
 from tests.cli.test_batch import asked_number, echo
 from tests.server.plain_api import Serving, serving
 from tests.servers import SeenStep, Wire
+from tests.state.cluster import Cluster
 from tests.state.conftest import postgres
 
 __all__ = ["postgres"]
@@ -187,6 +191,45 @@ def test_a_batch_goes_on_after_a_restart_and_asks_no_finished_request_again(stor
         assert set(lines_of(at, done.output_file_id)) == {f"q{number}" for number in range(6)}
     asked = [asked_number(seen) for seen in stored.asked("alpha")]
     assert all(asked.count(number) == 1 for number in "012")
+
+
+def test_batches_of_one_file_do_not_disturb_each_other(stored: Stage) -> None:
+    with serving() as server, client(server) as at:
+        asked: Any = at.batches
+        source = upload(at, [line(number) for number in range(20, 40)])
+        begun = [
+            asked.create(input_file_id=source, endpoint=CHAT, completion_window="24h").id for _ in range(3)
+        ]  # fmt: skip
+        for name in begun:
+            done = over(at, name)
+            assert (done.status, done.request_counts.completed) == ("completed", 20)
+            assert set(lines_of(at, done.output_file_id)) == {f"q{number}" for number in range(20, 40)}
+
+
+def test_a_database_that_is_away_fails_no_request_of_a_batch(
+    one: Stage, postgres: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONDUCTOR_LLM_STATE", postgres.new_database())
+    monkeypatch.setattr(batches, "AWAY_SECONDS", 0.05)
+    away, connection = threading.Event(), Database._connection
+
+    def connect(self: Database) -> Any:
+        if away.is_set():
+            raise StateUnavailable("the database is away", reason="state")
+        return connection(self)
+
+    monkeypatch.setattr(Database, "_connection", connect)
+    with serving() as server, client(server) as at:
+        begun = begin(at, [line(number) for number in range(20, 80)])
+        while finished(at, begun.id) < 5:
+            time.sleep(0.02)
+        away.set()
+        time.sleep(1)
+        away.clear()
+        done = over(at, begun.id)
+        assert (done.status, done.request_counts.completed, done.error_file_id) == ("completed", 60, None)
+        assert len(at.files.content(done.output_file_id).text.splitlines()) == 60
+    shared_state.cache_clear()
 
 
 @pytest.fixture

@@ -326,22 +326,22 @@ def test_a_batch_whose_server_is_killed_is_finished_by_another(pair: Pair, monke
 def test_a_server_that_lost_a_batch_writes_nothing_more_of_it(postgres: Cluster, tmp_path: Path) -> None:
     url, name = postgres.new_database(), f"batch_{'0' * 24}"
     one, other = (SharedServedFiles(tmp_path / each, Database(url)) for each in ("one", "other"))
-    record = {"id": name, "owner": "", "created_at": 1}
+    record = {"id": name, "object": "batch", "owner": "", "created_at": 1, "status": "in_progress"}
     one.write(record)
     with one.held(name, ["file-1"]) as late:
         late.append("file-1", b"first\n")
-        late.flush()
+        assert late.size("file-1") == 6
         with pytest.raises(BlockingIOError), other.held(name, ["file-1"]):
             pass
         Database(url).call("UPDATE conductor_served SET until = clock_timestamp() - interval '1 s'")
         with other.held(name, ["file-1"]) as mine:
             assert mine.path("file-1").read_bytes() == b"first\n"
             late.append("file-1", b"late\n")
-            late.flush()
-            with pytest.raises(TakenOver):
-                late.write(record)
+            for act in (lambda: late.size("file-1"), lambda: late.write(record)):
+                with pytest.raises(TakenOver):
+                    act()
             mine.append("file-1", b"second\n")
             mine.write(record)
     assert b"".join(one.content("file-1")) == b"first\nsecond\n"  # type: ignore[arg-type]
     with one.held(name, []):  # both have let it go
-        pass
+        assert len([*(tmp_path / "one/working").iterdir()]) == 1

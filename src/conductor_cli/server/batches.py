@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, Response, StreamingResponse
@@ -47,7 +47,7 @@ from conductor_cli.server.api.bodies import refused
 from conductor_cli.server.api.errors import error_body
 from conductor_cli.server.api.request import RequestError, ServedAnswer
 from conductor_cli.server.body import read_body, read_json
-from conductor_cli.state.served_files import OVER, HeldBatch, Record, ServedFiles, output_files
+from conductor_cli.state.served_files import OVER, HeldBatch, Record, ServedFiles
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -58,6 +58,8 @@ if TYPE_CHECKING:
         [str, dict[str, Any], Principal], Awaitable[tuple[ServedRun, Callable[[ServedAnswer], dict[str, Any]]]]
     ]
     """Begins the run of a body for a path; returns it, and what writes its answer. Raises `RequestError`."""
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -85,8 +87,7 @@ def list_records(store: ServedFiles, kind: str, http: Request, **fields: str | N
     count = query.get("limit", str(MAX_LISTED if fields else 20))
     if not (count.isascii() and count.isdigit() and 0 < int(count[:6]) <= MAX_LISTED):
         raise refused("limit", f"must be a number from 1 to {MAX_LISTED:,}")
-    own = [each for each in store.all(kind) if each["owner"] == owner]
-    own = [each for each in own if all(value in {None, each[name]} for name, value in fields.items())]
+    own = [each for each in store.all(kind, owner) if all(v in {None, each[name]} for name, v in fields.items())]
     own.sort(key=lambda each: (-each["created_at"], each["id"]))
     if query.get("order") == "asc":
         own.reverse()
@@ -140,7 +141,7 @@ class Files:
                 await form.close()
 
     def _keep(self, owner: str, upload: IO[bytes], filename: str) -> Record:
-        stored = sum(each["bytes"] for each in self.store.all("file") if each["owner"] == owner)
+        stored = sum(each["bytes"] for each in self.store.all("file", owner))
 
         def pieces() -> Iterator[bytes]:
             size = 0
@@ -153,9 +154,8 @@ class Files:
                     raise RequestError(413, "too_many_files", message)
                 yield data
 
-        name = f"file-{secrets.token_hex(12)}"
-        record = file_record(name, self.store.store(name, pieces()), owner, filename, "batch")
-        self.store.write(record)
+        record = file_record(f"file-{secrets.token_hex(12)}", owner, filename, "batch")
+        self.store.add(record, pieces())
         return record
 
     async def _list(self, http: Request) -> Record:
@@ -171,20 +171,22 @@ class Files:
 
     async def _delete(self, http: Request) -> Record:
         name = (await self._found(http))["id"]
-        batches = await asyncio.to_thread(self.store.all, "batch")
-        if any(each["input_file_id"] == name and each["status"] not in OVER for each in batches):
+        batches = await asyncio.to_thread(self.store.open_batches)
+        if any(each["input_file_id"] == name for each in batches):
             raise RequestError(409, "file_in_use", f"a batch that goes on uses {name}: cancel it first")
         await asyncio.to_thread(self.store.remove, name)
         return {"id": name, "object": "file", "deleted": True}
 
     async def _content(self, http: Request) -> Response:
-        content = self.store.content((await self._found(http))["id"])
+        record = await self._found(http)
+        content = await asyncio.to_thread(self.store.content, record["id"])
         if isinstance(content, Path):
             return FileResponse(content, media_type="application/octet-stream")
-        return StreamingResponse(content, media_type="application/octet-stream")
+        headers = {"content-length": str(record["bytes"])}  # so a client sees that it was deleted meanwhile
+        return StreamingResponse(content, headers=headers, media_type="application/octet-stream")
 
 
-def file_record(name: str, size: int, owner: str, filename: str, purpose: str) -> Record:
+def file_record(name: str, owner: str, filename: str, purpose: str, size: int = 0) -> Record:
     """Return the record of a file of so many bytes."""
     return {
         "id": name, "object": "file", "bytes": size, "created_at": int(time.time()), "filename": filename,
@@ -205,15 +207,21 @@ WINDOW: Final = 24 * 3600
 WAIT_SECONDS: Final = 30.0
 """How long a batch waits where going on would only fail."""
 
+AWAY_SECONDS: Final = 1.0
+"""How long a batch waits for a database that is away before it asks again."""
+
 LOOK_SECONDS: Final = 1.0
 """Between two looks at what its client wants, and between two records of how far it is."""
+
+MAX_BATCHES: Final = 16
+"""Batches that one server works on at once; others wait for one of several servers, or until one is over."""
 
 SCAN_SECONDS: Final = 10.0
 """Between two looks for batches that nobody works on."""
 
 _KINDS: Final = {
     "upstream_key": "key", "config": "config", "planner_unusable": "conductor", "server_is_ending": "terminated",
-    "busy": "terminated", "unreachable": "unreachable",
+    "busy": "terminated", "unreachable": "unreachable", "state": "terminated", "taken_over": "terminated",
 }  # fmt: skip
 """What an error says that is none of the request's own, by its code."""
 
@@ -247,7 +255,7 @@ class Batches:
         async def scan() -> None:
             while True:
                 with suppress(ConductorError):  # a database that is away is asked again
-                    for record in await asyncio.to_thread(self._store.all, "batch"):
+                    for record in await asyncio.to_thread(self._store.open_batches):
                         self._work_on(record)
                 await asyncio.sleep(SCAN_SECONDS)
 
@@ -314,7 +322,7 @@ class Batches:
 
     def _work_on(self, record: Record) -> None:
         name = record["id"]
-        if record["status"] not in OVER and name not in self._tasks:
+        if name not in self._tasks and len(self._tasks) < MAX_BATCHES:
             self._tasks[name] = asyncio.create_task(self._perform(name))
             self._tasks[name].add_done_callback(lambda _: self._tasks.pop(name))
 
@@ -371,7 +379,8 @@ class _Work:
         self._store = store
         self._ask = ask
         self._parallel = parallel
-        self._names = output_files(record["id"])
+        number = record["id"].removeprefix("batch_")
+        self._names = {"output": f"file-{number[:-1]}0", "error": f"file-{number[:-1]}1"}
         self._batch: HeldBatch
 
     @asynccontextmanager
@@ -389,6 +398,10 @@ class _Work:
 
     async def perform(self) -> None:
         """Work to the end, or until it is cancelled or expires."""
+        if self._record["status"] not in OVER and not await self._patiently(self._has_input):
+            fault = {"code": "input_file_missing", "line": None, "message": "its file is gone", "param": None}
+            self._record["errors"] = {"object": "list", "data": [fault]}
+            await self._enter("failed")
         if self._record["status"] == "validating":
             faults, total = await asyncio.to_thread(self._check)
             self._record["request_counts"]["total"] = total
@@ -408,15 +421,31 @@ class _Work:
         self._record |= {"status": status, f"{status}_at": int(time.time())}
 
         def write() -> None:
-            self._batch.flush()
+            written = []
             for kind, name in self._names.items():
-                if status in OVER and (path := self._batch.path(name)).exists() and (size := path.stat().st_size):
+                if status in OVER and (size := self._batch.size(name)):
                     filename = f"{self._record['id']}_{kind}.jsonl"
-                    self._store.write(file_record(name, size, self._record["owner"], filename, "batch_output"))
+                    written.append(file_record(name, self._record["owner"], filename, "batch_output", size))
                     self._record[f"{kind}_file_id"] = name
-            self._batch.write(self._record)
+            self._batch.write(self._record, written)
 
-        await asyncio.to_thread(write)
+        await self._patiently(write)
+
+    async def _patiently(self, work: Callable[[], T]) -> T:
+        """Do some work with the state, again and again while its database is away. Raises `TakenOver` and `OSError`."""
+        while True:
+            try:
+                return await asyncio.to_thread(work)
+            except TakenOver:
+                raise
+            except StateUnavailable as error:
+                log.warning("the batch %s waits: %s", self._record["id"], error.message)
+                await asyncio.sleep(AWAY_SECONDS)
+
+    def _has_input(self) -> bool:
+        name = self._record["input_file_id"]
+        source, path = self._store.find(name), self._batch.path(name)
+        return source is not None and path.exists() and path.stat().st_size == source["bytes"]
 
     def _open_lines(self, kind: str) -> Lines:
         name = self._names[kind]
@@ -450,26 +479,23 @@ class _Work:
 
     async def _work_until(self) -> str:
         """Ask what is left; returns the state in which the batch then is."""
-        working = asyncio.create_task(self._ask_all())
+        working: asyncio.Task[None] | None = None
         try:
             while True:
-                done, _ = await asyncio.wait([working], timeout=LOOK_SECONDS)
-                if done:
-                    await working
-                    return "finalizing"
+                if await self._patiently(partial(self._store.is_cancelled, self._record["id"])):
+                    return "cancelled"
                 if time.time() >= self._record["expires_at"]:
                     return "expired"
-                try:
-                    if await asyncio.to_thread(self._store.is_cancelled, self._record["id"]):
-                        return "cancelled"
-                    await asyncio.to_thread(self._batch.write, dict(self._record))
-                except TakenOver:
-                    raise
-                except StateUnavailable as error:  # the database may be back before the lease is over
-                    log.warning("the batch %s: %s", self._record["id"], error.message)
+                await self._patiently(partial(self._batch.write, dict(self._record)))
+                working = working or asyncio.create_task(self._ask_all())
+                await asyncio.wait([working], timeout=LOOK_SECONDS)
+                if working.done():
+                    await working
+                    return "finalizing"
         finally:
-            working.cancel()
-            await asyncio.gather(working, return_exceptions=True)
+            if working is not None:
+                working.cancel()
+                await asyncio.gather(working, return_exceptions=True)
 
     async def _ask_all(self) -> None:
         """Ask what is left, and wait as long as that only fails."""
@@ -482,10 +508,7 @@ class _Work:
             return await self._ask(self._record, item)
 
         while True:
-            paths = [self._batch.path(name) for name in self._names.values()]
-            for path in paths:
-                mend_last_line(path)
-            ids = [{line["custom_id"] for line in written_lines(path)} for path in paths]
+            ids = await asyncio.to_thread(self._mend)
             with closing(self._open_lines("output")) as answers, closing(self._open_lines("error")) as failures:
                 progress = BatchProgress(
                     total=self._record["request_counts"]["total"], answered=len(ids[0]), failed=len(ids[1])
@@ -498,15 +521,23 @@ class _Work:
             log.warning("the batch %s waits: %s", self._record["id"], one_line(stopped.message)[:200])
             await asyncio.sleep(WAIT_SECONDS)
 
+    def _mend(self) -> list[set[str]]:
+        """Mend the files that a kill has cut off, and return the ids of what has an answer, and of what has failed."""
+        paths = [self._batch.path(name) for name in self._names.values()]
+        for path in paths:
+            mend_last_line(path)
+        return [{line["custom_id"] for line in written_lines(path)} for path in paths]
+
     def _give_up(self) -> None:
         """Write that the requests which are left were not asked."""
-        paths = map(self._batch.path, self._names.values())
-        done = {line["custom_id"] for path in paths for line in written_lines(path)}
+        answered, failed = self._mend()
+        counts = self._record["request_counts"]
+        counts |= {"completed": len(answered), "failed": len(failed)}
         error = {"code": "batch_expired", "message": "this request was not asked before the batch expired"}
         with closing(self._open_lines("error")) as failures:
-            for item in self._left(done):
+            for item in self._left(answered | failed):
                 failures.append(_line(item.id, None, error))
-                self._record["request_counts"]["failed"] += 1
+                counts["failed"] += 1
 
 
 def _fault_of(raw: bytes, endpoint: str, seen: set[str]) -> str:

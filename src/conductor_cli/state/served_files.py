@@ -7,7 +7,7 @@ its id, and `owner` in a record says whose it is.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -23,31 +23,28 @@ OVER: Final = frozenset({"completed", "failed", "expired", "cancelled"})
 """The states in which nothing more becomes of a batch."""
 
 
-def output_files(batch: str) -> dict[str, str]:
-    """Return the ids of the files that a batch writes: its `output`, and its `error` for requests that failed."""
-    number = batch.removeprefix("batch_")
-    return {"output": f"file-{number[:-1]}0", "error": f"file-{number[:-1]}1"}
-
-
 class HeldBatch:
-    """A batch that no other process works on meanwhile."""
+    """A batch that no other process works on meanwhile. Its methods raise `OSError` where a disk refuses."""
 
-    def __init__(self, files: ServedFiles) -> None:
-        self._files = files
+    def __init__(self, files: ServedFiles, name: str) -> None:
+        self._files, self.name = files, name
 
     def path(self, name: str) -> Path:
         """Return where the bytes of a file are on this disk."""
         return self._files.path(name)
 
-    def write(self, record: Record) -> None:
-        """Keep its record. Raises `OSError`, or `TakenOver` where another process has the batch by now."""
-        self._files.write(record)
-
     def append(self, name: str, line: bytes) -> None:
-        """Store what was appended to a file of this disk."""
+        """Store a line that was appended to a file of this disk. Returns before it is there."""
 
-    def flush(self) -> None:
-        """Return when all that was appended is stored. Raises `StateUnavailable`."""
+    def size(self, name: str) -> int:
+        """Return how many bytes of a file are stored, once all that was appended is."""
+        path = self.path(name)
+        return path.stat().st_size if path.exists() else 0
+
+    def write(self, record: Record, files: Collection[Record] = ()) -> None:
+        """Keep its record, and those of files that it has written. Raises `TakenOver` where another process has it."""
+        for each in (*files, record):
+            self._files.write(each)
 
 
 class ServedFiles:
@@ -70,20 +67,25 @@ class ServedFiles:
         """Return the record of an id; None where there is none."""
         return self._load(self._path_of(name, ".json"))
 
-    def all(self, kind: str) -> list[Record]:
-        """Return the records of a kind, `file` or `batch`, in any order."""
+    def all(self, kind: str, owner: str | None = None) -> list[Record]:
+        """Return the records of a kind, `file` or `batch`, in any order; of one client, or of all."""
         found = map(self._load, self._directories[kind].glob(f"{kind}*.json"))
-        return [record for record in found if record is not None]
+        return [record for record in found if record is not None and owner in {None, record["owner"]}]
 
-    def store(self, name: str, pieces: Iterable[bytes]) -> int:
-        """Store the bytes of a new file, all or none of them, and return how many there are."""
-        path = self.path(name)
+    def open_batches(self) -> list[Record]:
+        """Return the batches that are not over."""
+        return [record for record in self.all("batch") if record["status"] not in OVER]
+
+    def add(self, record: Record, pieces: Iterable[bytes]) -> None:
+        """Store a new file, all of it or nothing, and write its size into its record."""
+        path = self.path(record["id"])
         make_private_directory(path.parent)
         try:
-            with path.open("xb") as file:
+            with path.open("wb") as file:
                 path.chmod(PRIVATE)
                 file.writelines(pieces)
-            return path.stat().st_size
+            record["bytes"] = path.stat().st_size
+            self.write(record)
         except BaseException:
             path.unlink(missing_ok=True)
             raise
@@ -113,7 +115,9 @@ class ServedFiles:
             raise BlockingIOError
 
         with exclusive_lock(self._path_of(name, ".lock"), busy, seconds=0):
-            yield HeldBatch(self)
+            yield HeldBatch(self, name)
+            if (self.find(name) or {}).get("status") in OVER:
+                self._path_of(name, ".cancel").unlink(missing_ok=True)
 
     def _path_of(self, name: str, suffix: str) -> Path:
         return self._directories[name[: -len("-") - 24]] / f"{name}{suffix}"

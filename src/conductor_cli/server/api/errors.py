@@ -96,7 +96,7 @@ def request_error(failure: Failure, run: str = "", attempts: Sequence[Failure] =
         status, code, retry_after = 400, TOO_LONG, None
     said = one_line(failure.message)[:1000]
     hint = one_line(failure.hint)[:400]
-    code = failure.reason if failure.reason == "taken_over" else code
+    code = failure.reason if failure.reason in {"taken_over", "state"} else code
     if failure.reason == "state":  # what its administrator does about it is in the log of the server
         hint, retry_after = "", 2.0
     message = f"{said} ({hint})" if hint else said

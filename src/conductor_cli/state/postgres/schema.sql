@@ -331,14 +331,18 @@ CREATE INDEX conductor_shards_open ON conductor_shards (batch, shard) WHERE answ
 
 -- version 5: files and batches of the clients of servers
 
--- `record` is JSON. One process has a batch until `until`, and goes on having it while it writes the record.
+-- `record` is JSON. One process works on a batch until `until`: the one whose name is `holder`.
 CREATE TABLE conductor_served (
     id text PRIMARY KEY,
+    client text NOT NULL,
     record text NOT NULL,
+    is_open boolean NOT NULL,
     cancelled boolean NOT NULL DEFAULT false,
-    owner text NOT NULL DEFAULT '',
+    holder text NOT NULL DEFAULT '',
     until timestamptz NOT NULL DEFAULT '-infinity'
 );
+CREATE INDEX conductor_served_of_client ON conductor_served (client);
+CREATE INDEX conductor_served_open ON conductor_served (id) WHERE is_open;
 CREATE TABLE conductor_pieces (
     id text NOT NULL,
     number integer NOT NULL,

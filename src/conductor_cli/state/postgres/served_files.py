@@ -1,128 +1,181 @@
-"""The files and batches of the clients of several servers. A batch is worked on by one of them, until that is gone."""
+"""The files and batches of the clients of several servers. A batch is worked on by one of them, until that is gone.
+
+That one has its files in a directory of its own, and sends what it appends to the database right behind. The row of the
+batch names it, and is locked wherever it writes, so a server that is late adds nothing.
+"""
 
 from __future__ import annotations
 
 import json
+import secrets
+import shutil
+import tempfile
 import threading
+import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from conductor_cli.core.errors import StateUnavailable, TakenOver
-from conductor_cli.models.disk import make_private_directory
+from conductor_cli.core.errors import ConductorError, StateUnavailable, TakenOver
+from conductor_cli.models.disk import exclusive_lock, make_private_directory
 from conductor_cli.state.postgres.database import Database, storable
-from conductor_cli.state.served_files import PRIVATE, HeldBatch, Record, ServedFiles
+from conductor_cli.state.served_files import OVER, HeldBatch, Record, ServedFiles
 
 HELD_SECONDS: Final = 20  # How long a process has a batch without a sign of life
-PIECE: Final = 1 << 20  # Bytes of a row
+SEND_SECONDS: Final = 0.5  # How long an answer may wait for others before it is stored
+ROWS: Final = 8  # Of at most a megabyte each, that are read at once
+PIECE: Final = 1 << 20
+NEW_SECONDS: Final = 60  # For so long a directory may have no lock yet
+
+_UPSERT: Final = (
+    "INSERT INTO conductor_served (id, client, record, is_open) VALUES (%s, %s, %s, %s) ON CONFLICT (id)"
+    " DO UPDATE SET record = excluded.record, is_open = excluded.is_open"
+)
+
+
+def _row(record: Record) -> tuple[str, str, str, bool]:
+    is_open = record["object"] == "batch" and record["status"] not in OVER
+    return record["id"], record["owner"], json.dumps(record), is_open
 
 
 class SharedHeldBatch(HeldBatch):
-    """A batch that this process has. What it writes goes to this disk at once and to the database right behind."""
+    """A batch that this process has, as long as the row of the batch has its token."""
 
-    def __init__(self, files: SharedServedFiles, database: Database, name: str) -> None:
-        super().__init__(files)
-        self._database, self._name = database, name
+    def __init__(self, files: ServedFiles, name: str, database: Database, directory: Path) -> None:
+        super().__init__(files, name)
+        self._token: str | None = f"{database.owner} {secrets.token_hex(8)}"
+        self._database, self._directory = database, directory
+        self._lock = threading.RLock()  # held while something is sent
         self._unsent = defaultdict[str, bytearray](bytearray)
+        self._piece: tuple[str, int, bytes] | None = None  # what may be stored already, though nobody said so
         self._numbers = dict[str, int]()
-        self._lock, self._sending = threading.Lock(), threading.Lock()
+        self._ended = threading.Event()
+
+    def path(self, name: str) -> Path:
+        return self._directory / name
+
+    def claim(self) -> bool:
+        """Return whether this process has the batch from now on."""
+        claim = (
+            "UPDATE conductor_served SET holder = %s, until = clock_timestamp() + make_interval(secs => %s)"
+            " WHERE id = %s AND until < clock_timestamp() RETURNING id"
+        )
+        return bool(self._database.call(claim, self._token, HELD_SECONDS, self.name))
 
     def load(self, names: Iterable[str]) -> None:
         """Write what the files have so far to this disk."""
         for name in names:
-            path, self._numbers[name] = self.path(name), 0
-            make_private_directory(path.parent)
-            with path.open("wb") as file:
-                path.chmod(PRIVATE)
+            with self.path(name).open("wb") as file:
+                self._numbers[name] = 0
                 for piece in read_pieces(self._database, name):
                     file.write(piece)
                     self._numbers[name] += 1
 
-    def write(self, record: Record) -> None:
-        kept = self._database.call(
-            "UPDATE conductor_served SET record = %s, until = clock_timestamp() + make_interval(secs => %s)"
-            " WHERE id = %s AND owner = %s RETURNING id",
-            json.dumps(record), HELD_SECONDS, self._name, self._database.owner,
-        )  # fmt: skip
-        if not kept:
-            raise TakenOver("another server goes on with the batch")
+    def keep(self) -> None:
+        """Send what is appended, and go on having the batch, until `free` or another process has it."""
+        waited = 0.0
+        while not self._ended.wait(SEND_SECONDS):
+            with suppress(StateUnavailable), self._lock:
+                waited += SEND_SECONDS
+                if self._unsent or waited >= HELD_SECONDS / 4:
+                    self._send()
+                    waited = 0.0
+
+    def free(self) -> None:
+        """Send what is left, and let another process have the batch. Raises `StateUnavailable`."""
+        self._ended.set()
+        with self._lock:
+            try:
+                self._send()
+            finally:
+                free = "UPDATE conductor_served SET holder = '', until = '-infinity' WHERE id = %s AND holder = %s"
+                self._database.call(free, self.name, self._token)
+                self._token = None
 
     def append(self, name: str, line: bytes) -> None:
+        self._unsent[name] += line  # by one thread at a time
+
+    def size(self, name: str) -> int:
         with self._lock:
-            self._unsent[name] += line
-        self._database.soon(self._send)
+            self._send()
+        total = "SELECT COALESCE(sum(length(data)), 0)::bigint FROM conductor_pieces WHERE id = %s"
+        return int(self._database.call(total, name)[0][0])
+
+    def write(self, record: Record, files: Collection[Record] = ()) -> None:
+        with self._lock:
+            self._send()
+            with self._database.transaction() as connection:
+                mine = "SELECT 1 FROM conductor_served WHERE id = %s AND holder = %s FOR UPDATE"
+                if connection.execute(mine, (self.name, self._token)).fetchone() is None:
+                    raise TakenOver(_LOST)
+                for each in (*files, record):
+                    connection.execute(_UPSERT, _row(each))
 
     def _send(self) -> None:
-        """Store what was appended by now. A database that is away is asked again by the next line, or by `flush`."""
-        with self._sending, suppress(StateUnavailable):
-            self._send_all()
-
-    def flush(self) -> None:
-        with self._sending:
-            self._send_all()
-
-    def _send_all(self) -> None:
-        for name in list(self._unsent):
-            with self._lock:
+        """Store what was appended by now, and renew the lease. Raises `StateUnavailable` and `TakenOver`."""
+        while True:
+            if self._piece is None and (name := next((name for name, data in [*self._unsent.items()] if data), None)):
                 data = bytes(self._unsent[name])
-            if data:
-                # The row of the batch is locked, so nobody takes it over before this row is there.
-                self._database.call(
-                    "INSERT INTO conductor_pieces SELECT %s, %s, %s FROM conductor_served"
-                    " WHERE id = %s AND owner = %s FOR SHARE ON CONFLICT DO NOTHING",
-                    name, self._numbers[name], data, self._name, self._database.owner,
-                )  # fmt: skip
-                self._numbers[name] += 1
-                with self._lock:
-                    del self._unsent[name][: len(data)]
+                self._piece = name, self._numbers[name], data
+                del self._unsent[name][: len(data)]
+            name, number, data = self._piece or ("", -1, b"")
+            statement = (
+                "WITH mine AS (UPDATE conductor_served SET until = clock_timestamp() + make_interval(secs => %s)"
+                " WHERE id = %s AND holder = %s RETURNING 1), added AS (INSERT INTO conductor_pieces"
+                " SELECT %s, %s::integer, %s FROM mine WHERE %s <> '' ON CONFLICT DO NOTHING) SELECT 1 FROM mine"
+            )
+            if not self._database.call(statement, HELD_SECONDS, self.name, self._token, name, number, data, name):
+                raise TakenOver(_LOST)
+            if self._piece is None:
+                return
+            self._numbers[name], self._piece = number + 1, None
+
+
+_LOST: Final = "another server goes on with the batch"
 
 
 class SharedServedFiles(ServedFiles):
-    """All files and batches of a state in PostgreSQL. All raise `StateUnavailable`.
-
-    While a server works on a batch, its files are on the disk of that server, too.
-    """
+    """All files and batches of a state in PostgreSQL. All raise `StateUnavailable`."""
 
     def __init__(self, state: Path, database: Database) -> None:
-        super().__init__(state / "working")
-        self._database = database
+        super().__init__(state)
+        self._working, self._database = state / "working", database
 
     def write(self, record: Record) -> None:
-        insert = (
-            "INSERT INTO conductor_served (id, record) VALUES (%s, %s)"
-            " ON CONFLICT (id) DO UPDATE SET record = excluded.record"
-        )
-        self._database.call(insert, record["id"], json.dumps(record))
+        self._database.call(_UPSERT, *_row(record))
 
     def find(self, name: str) -> Record | None:
         rows = self._database.call("SELECT record FROM conductor_served WHERE id = %s", storable(name))
         return json.loads(rows[0][0]) if rows else None
 
-    def all(self, kind: str) -> list[Record]:
-        rows = self._database.call("SELECT record FROM conductor_served WHERE id LIKE %s", f"{kind}%")
+    def all(self, kind: str, owner: str | None = None) -> list[Record]:
+        rows = self._database.call(
+            "SELECT record FROM conductor_served WHERE id LIKE %s AND client = COALESCE(%s, client)", f"{kind}%", owner
+        )
         return [json.loads(record) for (record,) in rows]
 
-    def store(self, name: str, pieces: Iterable[bytes]) -> int:
-        size = 0
-        try:
+    def open_batches(self) -> list[Record]:
+        return [json.loads(record) for (record,) in self._database.call(_OPEN_BATCHES)]
+
+    def add(self, record: Record, pieces: Iterable[bytes]) -> None:
+        with self._database.transaction() as connection:
+            record["bytes"] = 0
             for number, piece in enumerate(pieces):
-                statement = "INSERT INTO conductor_pieces VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
-                self._database.call(statement, name, number, piece)
-                size += len(piece)
-        except BaseException:
-            self.remove(name)
-            raise
-        return size
+                connection.execute("INSERT INTO conductor_pieces VALUES (%s, %s, %s)", (record["id"], number, piece))
+                record["bytes"] += len(piece)
+            connection.execute(_UPSERT, _row(record))
 
     def content(self, name: str) -> Path | Iterator[bytes]:
-        return read_pieces(self._database, name)
+        pieces = read_pieces(self._database, name)
+        return chain([next(pieces, b"")], pieces)  # a database that is away says so before anything is sent
 
     def remove(self, name: str) -> None:
-        # The record goes last: what was stopped in between is still there to be removed.
-        self._database.call("DELETE FROM conductor_pieces WHERE id = %s", name)
-        self._database.call("DELETE FROM conductor_served WHERE id = %s", name)
+        with self._database.transaction() as connection:
+            connection.execute("DELETE FROM conductor_pieces WHERE id = %s", (name,))
+            connection.execute("DELETE FROM conductor_served WHERE id = %s", (name,))
 
     def cancel(self, name: str) -> None:
         self._database.call("UPDATE conductor_served SET cancelled = true WHERE id = %s", name)
@@ -132,30 +185,46 @@ class SharedServedFiles(ServedFiles):
 
     @contextmanager
     def held(self, name: str, files: Iterable[str]) -> Iterator[HeldBatch]:
-        database, names = self._database, list(files)
-        claimed = database.call(
-            "UPDATE conductor_served SET owner = %s, until = clock_timestamp() + make_interval(secs => %s)"
-            " WHERE id = %s AND (until < clock_timestamp() OR owner = %s) RETURNING id",
-            database.owner, HELD_SECONDS, name, database.owner,
-        )  # fmt: skip
-        if not claimed:
+        with self._directory() as directory:
+            held = SharedHeldBatch(self, name, self._database, directory)
+            if not held.claim():
+                raise BlockingIOError
+            keeping = threading.Thread(target=held.keep, name="batch", daemon=True)
+            keeping.start()
+            try:
+                held.load(files)
+                yield held
+            finally:
+                with suppress(ConductorError):  # else it is free when its time is over
+                    held.free()
+                keeping.join()
+
+    @contextmanager
+    def _directory(self) -> Iterator[Path]:
+        """An empty directory, deleted at the end; those of processes that were killed are deleted now."""
+        make_private_directory(self._working)
+
+        def busy() -> None:
             raise BlockingIOError
-        held = SharedHeldBatch(self, database, name)
-        try:
-            held.load(names)
-            yield held
-        finally:
-            with suppress(StateUnavailable):  # else it is free when its time is over
-                held.flush()
-                free = "UPDATE conductor_served SET until = '-infinity' WHERE id = %s AND owner = %s"
-                database.call(free, name, database.owner)
-            for each in names:
-                self.path(each).unlink(missing_ok=True)
+
+        for left in self._working.iterdir():
+            with suppress(OSError):
+                if time.time() - left.stat().st_mtime > NEW_SECONDS:
+                    with exclusive_lock(left / ".lock", busy, seconds=0):
+                        shutil.rmtree(left, ignore_errors=True)
+        with (
+            tempfile.TemporaryDirectory(dir=self._working, ignore_cleanup_errors=True) as place,
+            exclusive_lock(Path(place) / ".lock", busy, seconds=0),
+        ):
+            yield Path(place)
+
+
+_OPEN_BATCHES: Final = "SELECT record FROM conductor_served WHERE is_open"
 
 
 def read_pieces(database: Database, name: str) -> Iterator[bytes]:
     """Yield the bytes of a file. Raises `StateUnavailable`."""
-    number = 0
-    while rows := database.call("SELECT data FROM conductor_pieces WHERE id = %s AND number = %s", name, number):
-        yield bytes(rows[0][0])
-        number += 1
+    number, read = 0, "SELECT data FROM conductor_pieces WHERE id = %s AND number >= %s ORDER BY number LIMIT %s"
+    while rows := database.call(read, name, number, ROWS):
+        yield from (bytes(data) for (data,) in rows)
+        number += len(rows)

@@ -13,7 +13,7 @@ import re
 import secrets
 import sqlite3
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -30,7 +30,7 @@ from conductor_cli.state.postgres.spending import Hold, read_holds
 from conductor_cli.state.postgres.traces import add_run, day_of
 from conductor_cli.state.records import NAMED, parse_rating
 from conductor_cli.state.run_summary import summarize_run
-from conductor_cli.state.served_files import OVER, ServedFiles, output_files
+from conductor_cli.state.served_files import OVER, ServedFiles
 from conductor_cli.state.spending import FILE, open_database
 from conductor_cli.state.trace_file import open_trace
 
@@ -41,6 +41,7 @@ SMALL: Final = 1 << 40
 """Numbers of calls below this are those of one file; a database has larger ones, which are nobody else's."""
 
 _NAME: Final = re.compile(r"\w[\w.-]{0,150}")
+_SERVED: Final = re.compile("(file-|batch_)[0-9a-f]{24}")
 _CALL: Final = (
     "id", "day", "owner", "worker", "client", "provider", "model", "worker_call", "failed", "calls", "unpriced",
     "tokens_in", "tokens_out", "cost",
@@ -249,33 +250,33 @@ def _export_run(source: SharedState, target: FileState, run: str, size: int, wri
 
 
 def _copy_served(source: ServedFiles, target: ServedFiles, moved: Moved, tell: Tell) -> None:
-    """Copy the files and batches of the clients of `serve`; a batch that is not over with what it has so far."""
-    for record in source.all("file"):
-        if target.find(record["id"]) is None:
-            _copy_bytes(source, target, record["id"])
-            target.write(record)
-            tell("files", moved.add("files"))
-    for record in source.all("batch"):
-        if target.find(name := record["id"]) is None:
-            outputs = [] if record["status"] in OVER else [*output_files(name).values()]
-            try:
-                with source.held(name, outputs) as held:
-                    for each in filter(lambda each: held.path(each).exists(), outputs):
-                        _copy_bytes(source, target, each)
-                    target.write(record)
-                tell("batches", moved.add("batches"))
-            except BlockingIOError:
-                moved.left.append(f"batch {name} is being worked on")
+    """Copy the files and batches of the clients of `serve`. A batch that is not over goes on where it is."""
+    batches = source.all("batch")  # before the files, so that those which a batch has written are there
+    for record in [*source.all("file"), *batches]:
+        name = record["id"]
+        kind = "files" if record["object"] == "file" else "batches"
+        if not _SERVED.fullmatch(name) or target.find(name) is not None:
+            continue
+        if kind == "batches" and record["status"] not in OVER:
+            moved.left.append(f"batch {name} is not over")
+            continue
+        try:
+            if kind == "files":
+                target.add(dict(record), _bytes_of(source, name))
+            else:
+                target.write(record)
+            tell(kind, moved.add(kind))
+        except FileNotFoundError:
+            moved.left.append(f"file {name} is gone")
 
 
-def _copy_bytes(source: ServedFiles, target: ServedFiles, name: str) -> None:
+def _bytes_of(source: ServedFiles, name: str) -> Iterator[bytes]:
     content = source.content(name)
-    target.remove(name)  # what an earlier copy left that was stopped
     if isinstance(content, Path):
         with content.open("rb") as file:
-            target.store(name, iter(partial(file.read, PIECE), b""))
+            yield from iter(partial(file.read, PIECE), b"")
     else:
-        target.store(name, content)
+        yield from content
 
 
 def _number_of(mark: int, number: int) -> int:
