@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ from typing import Final
 
 import psutil
 from figures import Figure, Table, show
+from loopback import Asked, choice, ending, listen, server, spelled
 
 RATE: Final = 50  # tokens a second of each stream
 FEW, MANY = 100, 500  # streams at once
@@ -40,7 +41,7 @@ class Stream:
 
 def measure() -> Table:
     """Everything, with one server for each part."""
-    with upstream() as worker:
+    with server(__file__, "upstream") as worker:
         with served(worker) as (url, _):
             asyncio.run(read_all(url, 5, over=0.5))
             alone = asyncio.run(read_all(url, 20, over=10.0))
@@ -177,77 +178,23 @@ def served(worker: str) -> Iterator[tuple[str, psutil.Process]]:
             process.wait()
 
 
-@contextmanager
-def upstream() -> Iterator[str]:
-    """The address of the planner and the workers, as long as the context."""
-    process = subprocess.Popen(
-        [sys.executable, __file__, "upstream"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None
-        yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1"
-    finally:
-        process.communicate()
-
-
-async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """One connection of the upstream: requests one after the other until the client goes."""
-    try:
-        while True:
-            head = await reader.readuntil(b"\r\n\r\n")
-            if not head.startswith(b"POST "):
-                body = b'{"object":"list","data":[{"id":"planner"},{"id":"alpha"},{"id":"beta"}]}'
-                kind = b"content-type: application/json"
-                writer.write(b"HTTP/1.1 200 OK\r\n%s\r\ncontent-length: %d\r\n\r\n%s" % (kind, len(body), body))
-                continue
-            length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
-            asked = json.loads(await reader.readexactly(int(length.partition(b":")[2])))
-            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
-            await write_answer(asked, writer)
-            send(writer, {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
-            send(writer, {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 9, "total_tokens": 18}})
-            writer.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
-    except (ConnectionError, asyncio.IncompleteReadError):
-        writer.close()
-
-
-async def write_answer(asked: dict[str, object], writer: asyncio.StreamWriter) -> None:
+async def tokens(asked: Asked) -> AsyncIterator[bytes]:
     """A plan of one step, or as many tokens as the last message asks for, 50 a second, the first at once."""
     if asked["model"] == "planner":
-        send(writer, {"choices": [{"index": 0, "delta": {"content": PLAN}, "finish_reason": None}]})
-        return
-    count = int(str(asked["messages"]).rpartition("Say ")[2].partition(" ")[0])
-    began = time.monotonic()
-    for number in range(count):
-        wait = began + number / RATE - time.monotonic()
-        if wait > 0:
-            await asyncio.sleep(wait)
-        token = f"<{number}@{time.monotonic():.6f}>"
-        send(writer, {"choices": [{"index": 0, "delta": {"content": token}, "finish_reason": None}]})
-
-
-PLAN: Final = "A"
-
-
-def send(writer: asyncio.StreamWriter, frame: dict[str, object]) -> None:
-    """One event in one HTTP chunk."""
-    data = (
-        b"data: %s\n\n"
-        % json.dumps({"object": "chat.completion.chunk", "model": "m", **frame}, separators=(",", ":")).encode()
-    )
-    writer.write(b"%x\r\n%s\r\n" % (len(data), data))
-
-
-async def run_upstream() -> None:
-    """Serve until standard input ends."""
-    listening = await asyncio.start_server(answer, "127.0.0.1", 0, backlog=1024)
-    print(listening.sockets[0].getsockname()[1], flush=True)
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-    listening.close()
+        yield spelled("m", choices=[choice({"content": "A"}, None)])
+    else:
+        began = time.monotonic()
+        for number in range(int(str(asked["messages"]).rpartition("Say ")[2].partition(" ")[0])):
+            if (wait := began + number / RATE - time.monotonic()) > 0:
+                await asyncio.sleep(wait)
+            token = f"<{number}@{time.monotonic():.6f}>"
+            yield spelled("m", choices=[choice({"content": token}, None)])
+    for event in ending("m", 9):
+        yield event
 
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["upstream"]:
-        asyncio.run(run_upstream())
+        asyncio.run(listen(tokens))
     else:
         show(measure())

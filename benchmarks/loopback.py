@@ -11,10 +11,11 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import cycle, islice
-from typing import Final
+from typing import Any, Final
 
 PROSE: Final = (
     "The queue between the two threads is bounded, so the writer waits as soon as the reader falls behind; that is "
@@ -50,7 +51,14 @@ def script(model: str) -> tuple[list[str], float]:
     return list(islice(words(), int(number))), float(rate or 0)
 
 
-async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+Asked = Mapping[str, Any]
+"""The body of a request."""
+
+Reply = Callable[[Asked], AsyncIterator[bytes]]
+"""The events of an answer."""
+
+
+async def serve(reply: Reply, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """One connection: requests one after the other until the client goes."""
     with suppress(ConnectionError, asyncio.IncompleteReadError):
         while True:
@@ -61,7 +69,7 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
             body = json.loads(await reader.readexactly(int(length.partition(b":")[2])))
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
-            async for event in events(body["model"]):
+            async for event in reply(body):
                 writer.write(b"%x\r\n%s\r\n" % (len(event), event))
                 await writer.drain()
             writer.write(b"0\r\n\r\n")
@@ -69,16 +77,23 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     writer.close()
 
 
-async def events(model: str) -> AsyncIterator[bytes]:
+async def events(asked: Asked) -> AsyncIterator[bytes]:
     """The events of one answer, each piece in an event of its own, as providers send them."""
+    model = asked["model"]
     pieces, rate = script(model)
     for item in paced(iter(pieces), rate):
         if isinstance(item, float):
             await asyncio.sleep(item)
         else:
             yield spelled(model, choices=[choice({"content": item}, None)])
+    for event in ending(model, len(pieces)):
+        yield event
+
+
+def ending(model: str, count: int) -> Iterator[bytes]:
+    """The events after the last of so many pieces."""
     yield spelled(model, choices=[choice({}, "stop")])
-    used = {"prompt_tokens": 100, "completion_tokens": len(pieces), "total_tokens": 100 + len(pieces)}
+    used = {"prompt_tokens": 100, "completion_tokens": count, "total_tokens": 100 + count}
     yield spelled(model, choices=[], usage=used)
     yield b"data: [DONE]\n\n"
 
@@ -91,13 +106,14 @@ def choice(delta: dict[str, str], finish: str | None) -> dict[str, object]:
 def spelled(model: str, **content: object) -> bytes:
     """One server-sent event."""
     head = {"id": "chatcmpl-0123456789abcdef", "object": "chat.completion.chunk", "created": 1764806400, "model": model}
-    return b"data: " + json.dumps(head | content).encode() + b"\n\n"
+    return b"data: %s\n\n" % json.dumps(head | content, separators=(",", ":")).encode()
 
 
 @contextmanager
-def server() -> Iterator[str]:
-    """The address of a server that runs as long as the context."""
-    process = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def server(*command: str) -> Iterator[str]:
+    """The address of a server that runs as long as the context: this one, or another file with its words."""
+    words = [sys.executable, *(command or [__file__])]
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1"
@@ -105,13 +121,13 @@ def server() -> Iterator[str]:
         process.communicate()
 
 
-async def main() -> None:
+async def listen(reply: Reply) -> None:
     """Serve until standard input ends."""
-    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    listening = await asyncio.start_server(partial(serve, reply), "127.0.0.1", 0, backlog=1024)
     print(listening.sockets[0].getsockname()[1], flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     listening.close()
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(listen(events))
