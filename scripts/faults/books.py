@@ -51,9 +51,8 @@ def prepare(at: Desk) -> tuple[str, ...]:
         assert found is not None, "no key was made"
         keys.append(found[0])
     at.save()
-    at.prefork.learn_imports()
-    at.prefork.run(("ask", "hi"))
-    at.prefork.warm()
+    with at.prefork.warming():
+        at.prefork.run(("ask", "hi"))
     return tuple(keys)
 
 

@@ -17,11 +17,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Final
+from unittest.mock import patch
 
 from conductor_cli.core.errors import LimitReached
 from conductor_cli.core.ledger import Ledger, Reservation
@@ -72,10 +73,6 @@ class Spending:
         """The time by the local calendar."""
         return datetime.fromtimestamp(self.clock[0], tz=UTC).astimezone()
 
-    def today(self) -> date:
-        """The day by the local calendar."""
-        return self.now().date()
-
     def reserve(self) -> Reservation | None:
         """A reservation for one call; None where the limit of the day leaves no room."""
         try:
@@ -121,7 +118,7 @@ def walk(seed: int) -> Outcome:
             if room is not None:
                 under_way.append((process, room))
                 ((day, _),) = query(place, "SELECT day, cost FROM calls ORDER BY id DESC LIMIT 1")
-                today = str(process.today())
+                today = str(process.now().date())
                 later = [then for at, then in counted if 0 <= at - clock[0] <= 24 * HOUR]
                 if day < max(later, default=""):
                     return Outcome(problem=f"the clock went back by less than a day: {max(later)}, then {day}")
@@ -148,14 +145,9 @@ def _too_much(spent: dict[str, Decimal]) -> str:
 @contextmanager
 def time_zone(rule: str) -> Iterator[None]:
     """Let this process be somewhere else."""
-    before = os.environ.get("TZ")
-    os.environ["TZ"] = rule
-    time.tzset()
-    yield
-    if before is None:
-        del os.environ["TZ"]
-    else:
-        os.environ["TZ"] = before
+    with patch.dict(os.environ, TZ=rule):
+        time.tzset()
+        yield
     time.tzset()
 
 
@@ -166,7 +158,7 @@ def through_a_night(zone: str, night: str) -> Outcome:
         clock, wanted, offsets = [begin], set[str](), set[object]()
         process = Spending(place, clock)
         for _ in range(4 * 24 * 6):
-            wanted.add(str(process.today()))
+            wanted.add(str(process.now().date()))
             offsets.add(process.now().utcoffset())
             while (room := process.reserve()) is not None:
                 process.settle(room)

@@ -12,6 +12,7 @@ from datetime import date
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
+from unittest.mock import patch
 
 import httpx
 
@@ -165,15 +166,10 @@ def _environ(home: Path, others: Mapping[str, str]) -> dict[str, str]:
 @contextmanager
 def desk(more: Mapping[str, str] = MappingProxyType({})) -> Iterator[Desk]:
     """A desk in a temporary directory, with its server running. `more` are variables of its environment."""
-    with tempfile.TemporaryDirectory(prefix="conductor-faults-") as name:
+    with tempfile.TemporaryDirectory(prefix="conductor-faults-") as name, patch.dict(os.environ):
         place = Path(name)
         (place / "home").mkdir()
-        before = dict(os.environ)
         made = Desk(place, more)
-        try:
-            with made.stage.server, made.prefork:
-                made.configure()
-                yield made
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
+        with made.stage.server, made.prefork:
+            made.configure()
+            yield made

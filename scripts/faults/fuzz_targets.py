@@ -6,6 +6,7 @@ and the requests of other programs.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import resource
 import tempfile
@@ -22,7 +23,7 @@ from conductor_cli.app.attach import PDF_LIMITS, read_pdf
 from conductor_cli.config import Settings, load_settings
 from conductor_cli.core import events as ev
 from conductor_cli.core.bounded_parsing import parse_toml
-from conductor_cli.core.chat import Message, Request
+from conductor_cli.core.chat import Attachment, Message, Request, Tool, ToolCall
 from conductor_cli.core.errors import ConfigError, ModelError, PlanError, PolicyError, UsageError
 from conductor_cli.core.media import describe_refused, image_size, media_type_of
 from conductor_cli.core.plan import KeepAnswer, Plan, PlanRules, check_plan
@@ -35,6 +36,7 @@ from conductor_cli.core.serialization import DecodeError
 from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.models.api_errors import parse_frame
 from conductor_cli.models.chat_apis import CHAT_APIS
+from conductor_cli.models.chat_body import request_body, with_texts
 from conductor_cli.models.http import DONE, SseParser
 from conductor_cli.models.llama.gguf import check_model_file, read_header
 from conductor_cli.models.stream_decoder import ChatReplyDecoder
@@ -47,7 +49,9 @@ from conductor_cli.server.mcp.tools import TOOLS, narrowed, read_arguments, read
 from conductor_cli.state.run_summary import summarize_run
 from conductor_cli.state.trace_file import read_events
 from conductor_cli.views.trace_text import page_text, trace_lines
+from scripts.faults.wire import Recorder
 from tests import media_files, tiny_gguf
+from tests.servers import SeenStep, Speaker
 
 WORKERS: Final = ("alpha", "beta", "gamma")
 
@@ -124,8 +128,7 @@ def check_plan_file(data: bytes) -> None:
         found = parse_plan_file(data.decode("utf-8", "replace"), "plan.json")
     except UsageError:
         return
-    limits = replace(Limits(), **{name.partition(".")[2]: value for name, value in found.limits.items()})
-    again = parse_plan_file(format_plan_file(found.question, found.plan, limits), "plan.json")
+    again = parse_plan_file(format_plan_file(found.question, found.plan, _limits(found)), "plan.json")
     assert again.question == found.question, "another question"
     assert again.plan.steps == found.plan.steps, "other steps"
     assert _limits(again) == _limits(found), "other limits"
@@ -374,37 +377,26 @@ def _stream(*frames: object) -> bytes:
     return b"".join(b"data: " + json.dumps(frame).encode() + b"\n\n" for frame in frames) + b"data: [DONE]\n\n"
 
 
+async def _spoken(path: str) -> bytes:
+    """A reply with thinking, text and a call of a tool, as a server says it that is asked at this path."""
+    recorder = Recorder()
+    speaker = Speaker(SeenStep("POST", path, {}, b"", 0.0), recorder)
+    await speaker.begin()
+    await speaker.think("hm", "s")
+    await speaker.say("Par")
+    await speaker.say("is")
+    await speaker.call("f", "{", "}")
+    await speaker.end()
+    return b"".join(recorder.events)
+
+
 def _replies(api: str) -> list[bytes]:
-    call = {"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    path = {"responses": "/responses", "anthropic": "/messages"}.get(api, "/chat/completions")
     usage = {"prompt_tokens": 3, "completion_tokens": 4, "completion_tokens_details": {"reasoning_tokens": 1}}
-    item = {"id": "i", "type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Par"}]}
-    frames: dict[str, list[list[dict[str, Any]]]] = {
-        "chat-completions": [[
-            {"choices": [{"index": 0, "delta": {"content": "Par", "reasoning_content": "hm", "tool_calls": [call]}}]},
-            {"choices": [{"index": 0, "delta": {"content": "is"}, "finish_reason": "stop"}], "usage": usage},
-        ], [{"choices": [{"message": {"content": "<think>a</think>b"}, "finish_reason": "length"}]}]],
-        "responses": [[
-            {"type": "response.output_item.added", "output_index": 0, "item": item},
-            {"type": "response.output_text.delta", "output_index": 0, "item_id": "i", "delta": "Paris"},
-            {"type": "response.output_item.done", "output_index": 0, "item": item},
-            {"type": "response.completed", "response": {"status": "completed", "output": [item], "usage": {}}},
-        ]],
-        "anthropic": [[
-            {"type": "message_start", "message": {"id": "1", "usage": {"input_tokens": 11, "output_tokens": 1}}},
-            {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}},
-            {"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "s"}},
-            {"type": "content_block_stop", "index": 0},
-            {"type": "content_block_start", "index": 1, "content_block": {"type": "tool_use", "id": "t", "name": "f"}},
-            {"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": "{}"}},
-            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 7}},
-            {"type": "message_stop"},
-        ]],
-        "gemini": [[
-            {"choices": [{"delta": {"content": "Paris"}}]},
-            {"choices": [{"delta": {}, "finish_reason": "content_filter: SAFETY"}]},
-        ]],
-    }  # fmt: skip
-    return [_stream(*each) for each in frames[api]] + [_stream({"error": {"message": "no", "code": 429}})]
+    whole = {"choices": [{"message": {"content": "<think>a</think>b"}, "finish_reason": "length"}], "usage": usage}
+    filtered = {"choices": [{"delta": {}, "finish_reason": "content_filter: SAFETY"}]}
+    odd = [_stream(frame) for frame in (whole, filtered, {"error": {"message": "no", "code": 429}})]
+    return [asyncio.run(_spoken(path)), *odd]
 
 
 def _settings() -> list[bytes]:
@@ -434,45 +426,27 @@ def _media() -> list[bytes]:
 
 
 def _bodies(api: str) -> list[bytes]:
-    turns = [
-        {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes"}, {"role": "user", "content": "?"},
-    ]  # fmt: skip
-    tool = {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}}
-    image = "data:image/png;base64,iVBORw0KGgo="
-    common: dict[str, Any] = {
-        "model": "conductor", "stream": True, "temperature": 0.5, "conductor": {"max_cost": "0.1"},
-    }  # fmt: skip
-    if api == "chat_completions":
-        parts = [{"type": "text", "text": "See"}, {"type": "image_url", "image_url": {"url": image}}]
-        call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-        more = [{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c", "content": "3"}]
-        tools = {"tools": [{"type": "function", "function": tool}], "tool_choice": "auto", "stop": ["x"], "n": 1}
-        schema = {
-            "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}}
-        }
-        return _texts(
-            common | {"messages": turns, "max_tokens": 5} | schema, common | tools | {"messages": [*turns, *more]},
-            {"model": "m", "messages": [{"role": "user", "content": parts}], "stream_options": {"include_usage": True}},
-        )  # fmt: skip
-    if api == "responses":
-        call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
-        done = {"type": "function_call_output", "call_id": "c", "output": "3"}
-        parts = [{"type": "input_text", "text": "See"}, {"type": "input_image", "image_url": image}]
-        return _texts(
-            common | {"input": "Hi", "instructions": "Be short", "tools": [{"type": "function", **tool}]},
-            common | {"input": [{"role": "user", "content": parts}, call, done], "reasoning": {"effort": "low"}},
-            {"model": "m", "input": turns, "previous_response_id": "resp_x", "text": {"format": {"type": "text"}}},
-        )  # fmt: skip
-    use = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
-    result = {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "3"}]}
-    source = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
-    tools = {"tools": [{"name": "f", "input_schema": {"type": "object"}}], "tool_choice": {"type": "any"}}
-    blocks = [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
-    return _texts(
-        common | {"messages": turns, "max_tokens": 5, "system": "Be short", "thinking": {"type": "enabled"}},
-        common | tools | {"messages": [*turns, *blocks], "max_tokens": 5, "system": [{"type": "text", "text": "s"}]},
-        {"max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "image", "source": source}]}]},
-    )  # fmt: skip
+    """Requests as our own adapter for an API writes them, without and with fields that other programs send."""
+    name, more = {
+        "chat_completions": ("chat-completions", {"tool_choice": "auto", "n": 1}),
+        "responses": ("responses", {"reasoning": {"effort": "low"}, "text": {"format": {"type": "text"}}}),
+        "messages": ("anthropic", {"system": [{"type": "text", "text": "s"}], "thinking": {"type": "enabled"}}),
+    }[api]
+    picture = media_files.png()
+    image = Attachment(name="i", media_type="image/png", sha256="0" * 64, size=len(picture))
+    call = ToolCall(id="c", name="f", arguments="{}")
+    question = Message(role="user", content="Hi", attachments=(image,))
+    called = Message(role="assistant", content="Yes", tool_calls=(call,))
+    result = Message(role="tool", content="3", tool_call_id="c")
+    tool = Tool(name="f", description="d", parameters={"type": "object", "properties": {"a": {"type": "string"}}})
+    plain = Request(messages=(question,), max_tokens=5, read_attachment=lambda _: picture)
+    asked = replace(plain, messages=(question, called, result), tools=(tool,), temperature=0.5, stop=("x",))
+    schema = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}}
+    bodies = []
+    for request, own in ((plain, {"response_format": schema}), (asked, {})):
+        fields = {"model": "conductor"} | request_body(request, {}, "") | own
+        bodies.append(with_texts(CHAT_APIS[name].body({key: each for key, each in fields.items() if each is not None})))
+    return _texts(*bodies, *(body | more | {"conductor": {"max_cost": "0.1"}} for body in bodies))
 
 
 def _calls() -> list[bytes]:

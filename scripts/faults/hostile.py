@@ -11,14 +11,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import httpx
 import psutil
@@ -139,29 +138,13 @@ print(longest)
 for what this one sends."""
 
 
-class _Memory:
-    """The largest memory of a process and its children, in bytes; looked at every 20 ms."""
-
-    def __init__(self, pid: int) -> None:
-        self.most = 0
-        self._process, self._end = psutil.Process(pid), threading.Event()
-        self._thread = threading.Thread(target=self._look)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self._thread.join()
-
-    def _look(self) -> None:
-        while not self._end.wait(0.02):
-            used = 0
-            with suppress(psutil.Error):
-                for process in (self._process, *self._process.children()):
-                    used += process.memory_info().rss
-            self.most = max(self.most, used)
+def _memory(pid: int) -> int:
+    """The bytes that a process and its children hold."""
+    used, process = 0, psutil.Process(pid)
+    with suppress(psutil.Error):  # a child has ended meanwhile
+        for each in (process, *process.children()):
+            used += each.memory_info().rss
+    return used
 
 
 def run(tries: Tries) -> None:
@@ -185,7 +168,7 @@ def _attack(stage: Stage, name: str, make: Callable[[], bytes], count: int) -> O
         url = served.stdout.readline().decode().split()[-1]
         httpx.post(f"{url}{CHAT}", content=_chat(), timeout=SECONDS)
 
-        def ask(_: int) -> int:
+        def ask() -> int:
             with suppress(httpx.HTTPError):
                 return httpx.post(f"{url}{CHAT}", content=body, timeout=SECONDS).status_code
             return 0
@@ -194,11 +177,13 @@ def _attack(stage: Stage, name: str, make: Callable[[], bytes], count: int) -> O
             [sys.executable, "-c", ASKING, url.rpartition(":")[2]], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         began = time.monotonic()
-        with _Memory(served.pid) as memory:
-            statuses = list(pool.map(ask, range(count)))
+        answers, memory = [pool.submit(ask) for _ in range(count)], 0
+        while wait(answers, timeout=0.02).not_done:
+            memory = max(memory, _memory(served.pid))
+        statuses = [answer.result() for answer in answers]
         health = float(asking.communicate()[0])
         took = time.monotonic() - began
-        late = pool.submit(ask, 0)
+        late = pool.submit(ask)
         time.sleep(0.2)
         began = time.monotonic()
         served.send_signal(signal.SIGTERM)
@@ -208,11 +193,11 @@ def _attack(stage: Stage, name: str, make: Callable[[], bytes], count: int) -> O
             served.kill()
         ended = time.monotonic() - began
         late.result()
-    said = f"{sorted(set(statuses))} in {took:.1f} s, health {health * 1000:.0f} ms, {memory.most / 1e6:.0f} MB"
+    said = f"{sorted(set(statuses))} in {took:.1f} s, health {health * 1000:.0f} ms, {memory / 1e6:.0f} MB"
     print(f"{name} x{count}, {len(body) / 1e6:.1f} MB: {said}, end {ended:.1f} s", flush=True)
     problems = [
         "no answer" if 0 in statuses else "", f"health {health:.2f} s" if health > HEALTH_SECONDS else "",
-        f"{memory.most / 1e6:.0f} MB" if memory.most > MEMORY else "",
+        f"{memory / 1e6:.0f} MB" if memory > MEMORY else "",
         f"ended after {ended:.0f} s" if ended > DRAIN_SECONDS + CLOSING_SECONDS else "",
     ]  # fmt: skip
     return Outcome(problem=", ".join(filter(None, problems)))

@@ -7,6 +7,7 @@ is never below what the provider billed.
 from __future__ import annotations
 
 import random
+import signal
 import time
 from collections import Counter
 from datetime import date
@@ -37,12 +38,12 @@ def run(tries: Tries) -> None:
         for calls in ("write", "pwrite64", "fsync,fdatasync", "openat", "sendto"):
             number = 1
             fault = f"{calls}:signal=SIGKILL:when="
-            while tries.attempt(f"at {calls} {number}", partial(killed_at, at, f"{fault}{number}")).hit:
+            while tries.attempt(f"at {calls} {number}", partial(kill, at, fault=f"{fault}{number}")).hit:
                 number += 1
         moments = random.Random(tries.seed)
         for number in range(RANDOM):
             part = moments.random()
-            tries.attempt(f"random {number}: at {part:.3f} of a run", partial(killed_after, at, part * seconds))
+            tries.attempt(f"random {number}: at {part:.3f} of a run", partial(kill, at, moment=part * seconds))
 
 
 def prepare(at: Desk) -> float:
@@ -50,9 +51,8 @@ def prepare(at: Desk) -> float:
     at.stage.models = {name: _slowly(f"{name} answers") for name in ("alpha", "beta")}
     at.stage.models[PLANNER] = _slowly(at.stage.plan)
     at.save()
-    at.prefork.learn_imports()
-    ended = at.prefork.run(WORDS)
-    at.prefork.warm()
+    with at.prefork.warming():
+        ended = at.prefork.run(WORDS)
     if ended.out != ANSWER:
         raise RuntimeError(f"without a kill: {ended.err}")
     at.reset()
@@ -74,23 +74,13 @@ def _slowly(text: str) -> Script:
     return script
 
 
-def killed_at(at: Desk, fault: str) -> Outcome:
-    """Kill a run by `fault`, as strace reads it."""
-    return _kill(at, fault=fault)
-
-
-def killed_after(at: Desk, moment: float) -> Outcome:
-    """Kill a run after so many seconds."""
-    return _kill(at, moment=moment)
-
-
-def _kill(at: Desk, *, fault: str = "", moment: float = -1.0) -> Outcome:
-    """Start a run, kill it, look at what is left, and resume it."""
+def kill(at: Desk, *, fault: str = "", moment: float = -1.0) -> Outcome:
+    """Start a run, kill it by `fault` or after `moment` seconds, look at what is left, and resume it."""
     at.reset()
     command = at.prefork.start(WORDS, fault=fault)
     if moment >= 0:
         time.sleep(moment)
-        command.kill()
+        command.signal(signal.SIGKILL)
     ended = command.ended()
     if ended.code != -9:
         return Outcome(hit=False)

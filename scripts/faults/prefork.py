@@ -22,8 +22,8 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -105,10 +105,6 @@ class Command:
         self._tracer = tracer
         self._server = server
 
-    def kill(self) -> None:
-        """Kill it with SIGKILL."""
-        self.signal(signal.SIGKILL)
-
     @property
     def is_running(self) -> bool:
         """Whether it has not ended."""
@@ -124,22 +120,23 @@ class Command:
         """Wait for its end; a command that takes longer is killed."""
         code = self._server.wait(self.pid, seconds)
         if code is None:
-            self.kill()
+            self.signal(signal.SIGKILL)
             self._server.wait(self.pid, 5.0)
         hits: tuple[str, ...] = ()
         if self._tracer is not None:
             self._tracer.communicate(timeout=10)
             lines = (self._place / "strace").read_text("utf-8", "replace").splitlines()
             hits = tuple(line for line in lines if "(INJECTED)" in line or "+++ killed by SIGKILL" in line)
-        said = []
-        for stream in self._streams:
-            with os.fdopen(stream, "rb") as pipe:
-                said.append((pipe.read() or b"").decode("utf-8", "replace"))
-        out, err = said
+        out, err = map(_read_all, self._streams)
         if self.screen is not None:
             out = self.screen.close()
             err = "\n".join(self.screen.last_lines(3))
         return Ended(code=code, out=out, err=err, hits=hits)
+
+
+def _read_all(stream: int) -> str:
+    with os.fdopen(stream, "rb") as pipe:
+        return (pipe.read() or b"").decode("utf-8", "replace")
 
 
 class Prefork:
@@ -181,22 +178,19 @@ class Prefork:
         for stream in streams:
             fcntl.fcntl(stream, fcntl.F_SETPIPE_SZ, 1 << 20)
         pid = self._ask({"words": list(words), "limit": limit, "terminal": screen.name if screen else ""})
-        tracer = None
-        if fault:
-            tracer = _attach(pid, fault, self._place / "strace")
+        tracer = _attach(pid, fault, self._place / "strace") if fault else None
         os.kill(pid, signal.SIGUSR1)
         return Command(pid, self._place, streams, tracer, self, screen)
 
-    def run(self, words: Sequence[str], *, given: str = "", fault: str = "", limit: int = -1) -> Ended:
+    def run(self, words: Sequence[str], *, given: str = "") -> Ended:
         """Run a command to its end."""
-        return self.start(words, given=given, fault=fault, limit=limit).ended()
+        return self.start(words, given=given).ended()
 
-    def learn_imports(self) -> None:
-        """Have the next command write down what it imports; `warm` imports it in the server."""
+    @contextmanager
+    def warming(self) -> Iterator[None]:
+        """Have the command that runs meanwhile write down what it imports, and then import that in the server."""
         (self._place / "modules").unlink(missing_ok=True)
-
-    def warm(self) -> None:
-        """Import in the server what a command has written down."""
+        yield
         self._ask({"import": True})
 
     def wait(self, pid: int, seconds: float) -> int | None:

@@ -18,11 +18,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import chdir, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from scripts.faults.desk import CANARY, Desk, desk
 from scripts.faults.tries import Outcome, Tries
@@ -39,9 +38,8 @@ STORED: Final = "sk-stored-0c71d94be2f84a35"  # a key that is given to `keys set
 TOOLS: Final = Path(__file__).resolve().parents[2] / "tests/tools/raw_server.py"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
-    """One command, with what it reads; `ready` are the commands before it."""
+class Scene(NamedTuple):
+    """One command, with the commands before it and what it reads."""
 
     words: tuple[str, ...]
     ready: tuple[tuple[str, ...], ...] = ()
@@ -82,16 +80,11 @@ def run(tries: Tries) -> None:
 @contextmanager
 def workplace() -> Iterator[Desk]:
     """A desk whose directory has files to work with."""
-    before = Path.cwd()
-    with desk() as at, tempfile.TemporaryDirectory() as name:
-        os.chdir(name)
+    with desk() as at, tempfile.TemporaryDirectory() as name, chdir(name):
         Path("notes.txt").write_text("private notes")
         Path("cases.jsonl").write_text(CASES)
         make(Path("tiny.gguf"))
-        try:
-            yield at
-        finally:
-            os.chdir(before)
+        yield at
 
 
 def fresh(at: Desk, more: str = "") -> Stage:

@@ -22,7 +22,9 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
+
+import psutil
 
 from conductor_cli.app.rehearsal import held_out_cases
 from conductor_cli.evals.cases import Case, is_correct
@@ -291,8 +293,7 @@ class Round:
                 await writer.wait_closed()
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
+class Size(NamedTuple):
     """What a process holds: resident memory, open files, threads."""
 
     kilobytes: int
@@ -301,8 +302,5 @@ class Size:
 
 
 def _size(pid: int) -> Size:
-    status = Path(f"/proc/{pid}/status").read_text()
-    found = re.search(r"VmRSS:\s+(\d+)", status)
-    assert found is not None
-    files, threads = (len(list(Path(f"/proc/{pid}/{name}").iterdir())) for name in ("fd", "task"))
-    return Size(int(found[1]), files, threads)
+    process = psutil.Process(pid)
+    return Size(process.memory_info().rss >> 10, process.num_fds(), process.num_threads())

@@ -41,10 +41,8 @@ ANSWER: Final = "alpha answers\n"
 class Scene:
     """One command. `holds` says what is missing of what was promised, given how the command ended.
 
-    `prepare` and the commands `ready` come before it.
-
-    `environ` are variables of its environment, and opens what they name. `act` is what is done while the command runs,
-    with a text that is added to its output.
+    `prepare` and the commands `ready` come before it. `environ` are variables of its environment, and opens what they
+    name. `act` is what is done while the command runs, with a text that is added to its output.
     """
 
     words: tuple[str, ...]
@@ -292,9 +290,8 @@ def opened(scene: Scene) -> Iterator[tuple[Desk, list[str]]]:
             at.prefork.run(before)
         at.save()
         at.reset()
-        at.prefork.learn_imports()
-        ended = scene.run(at, words)
-        at.prefork.warm()
+        with at.prefork.warming():
+            ended = scene.run(at, words)
         problem = at.problem(ended) or scene.holds(at, ended)
         if problem or ended.code not in {0, INTERRUPTED}:
             raise RuntimeError(f"without a fault: {problem} {ended.code} {ended.err}")
@@ -325,13 +322,13 @@ def run(tries: Tries) -> None:
                 disturb(tries, name, Disturbed(scene, at, words))
 
 
+@dataclass(frozen=True, slots=True)
 class Disturbed:
     """A command that is run again and again, each time with another fault."""
 
-    def __init__(self, scene: Scene, at: Desk, words: list[str]) -> None:
-        self.scene = scene
-        self.at = at
-        self.words = words
+    scene: Scene
+    at: Desk
+    words: Sequence[str]
 
     def __call__(self, *, fault: str = "", limit: int = -1) -> Outcome:
         """Run it once with `fault`, as strace reads it, or where files cannot grow beyond `limit` bytes."""
@@ -346,12 +343,12 @@ class Disturbed:
         return Outcome(problem=f"{problem} [{where}]" if problem else "")
 
 
-def disturb(tries: Tries, name: str, command: Disturbed, every: int = 1) -> None:
-    """Let each system call of a command fail; `every` skips some. Time that runs out is shared by the faults."""
-    for size in SIZES[::every]:
+def disturb(tries: Tries, name: str, command: Disturbed) -> None:
+    """Let each system call of a command fail. Time that runs out is shared by the faults."""
+    for size in SIZES:
         tries.attempt(f"{name} files of at most {size} bytes", partial(command, limit=size))
     left = [(calls, kind) for calls, kinds in FAULTS.items() for kind in kinds]
-    for number in range(1, MOST, every):
+    for number in range(1, MOST):
         for calls, kind in tuple(left):
             fault = partial(command, fault=f"{calls}:{kind}:when={number}")
             if not tries.attempt(f"{name} {calls} {kind} {number}", fault).hit:

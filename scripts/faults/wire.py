@@ -19,11 +19,12 @@ import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Final
+from unittest.mock import patch
 
 import conductor_cli
 from conductor_cli.app.api import AsyncConductor
@@ -32,7 +33,7 @@ from conductor_cli.core.plan import GIVEN
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.models.litellm import preload_litellm
 from scripts.faults.tries import Outcome, Tries
-from scripts.faults.wire_faults import FAULTS, Exchange, Fault, FaultServer
+from scripts.faults.wire_faults import FAULTS, REFUSE, Fault, FaultServer
 from tests.servers import SeenStep, Speaker, Wire
 
 APIS: Final = {
@@ -59,14 +60,6 @@ LATE: Final = ("token within", "did not end within", "no answer in time")
 """What a run says that ended by a timeout, as it does in vain on a busy machine."""
 
 KEY: Final = "sk-canary-4f1bd0c97ae2"  # how the keys of all workers begin, which must never be seen again
-
-
-async def _refuse(x: Exchange) -> None:
-    x.wire.reset()
-
-
-REFUSE: Final = Fault("refuse", _refuse)
-"""Nobody listens: the server is closed instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +91,12 @@ def run(tries: Tries) -> None:
         asyncio.run(_run_cases(tries, chosen, Path(home)))
 
 
-@contextmanager
-def private_home(home: Path) -> Iterator[None]:
+def private_home(home: Path) -> AbstractContextManager[object]:
     """An environment with a home directory of its own, and with the keys of the workers."""
     places = {f"XDG_{name}_HOME": str(home / name.lower()) for name in ("CONFIG", "DATA", "STATE", "CACHE")}
     keys = {f"WIRE_{name.upper()}": f"{KEY}-{name}" for name in WORKERS}
-    before = dict(os.environ)
-    os.environ.update({"HOME": str(home), "PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring", **places, **keys})
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+    null = "keyring.backends.null.Keyring"
+    return patch.dict(os.environ, {"HOME": str(home), "PYTHON_KEYRING_BACKEND": null, **places, **keys})
 
 
 async def _run_cases(tries: Tries, chosen: list[Case], home: Path) -> None:

@@ -374,4 +374,7 @@ FAULTS: Final[tuple[Fault, ...]] = (
     Fault("lost-event", partial(_edit, edited=lambda events: _moved(events, 1)), "as sent"),
     Fault("duplicate-last-event", partial(_edit, edited=lambda events: [*events, *events[-1:]]), "as sent"),
 )  # fmt: skip
-"""All faults, by family. A server that refuses connections is no exchange, see `wire.REFUSE`."""
+"""All faults of an exchange, by family."""
+
+REFUSE: Final = Fault("refuse", _reset_at_once)
+"""Nobody listens: the server is closed instead."""

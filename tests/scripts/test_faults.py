@@ -12,7 +12,7 @@ import pytest
 
 from scripts.faults import books
 from scripts.faults.desk import CANARY, Desk, desk, ending_problem
-from scripts.faults.kills import killed_at, prepare
+from scripts.faults.kills import kill, prepare
 from scripts.faults.prefork import Ended
 from scripts.faults.syscalls import SCENES, Disturbed
 from scripts.faults.tries import Outcome, OutOfTime, Tries
@@ -31,7 +31,7 @@ def at() -> Iterator[Desk]:
 @needs_strace
 def test_a_killed_run_is_resumed_and_pays_nothing_twice(at: Desk) -> None:
     for calls, number in (("pwrite64", 1), ("write", 10)):
-        assert killed_at(at, f"{calls}:signal=SIGKILL:when={number}") == Outcome()
+        assert kill(at, fault=f"{calls}:signal=SIGKILL:when={number}") == Outcome()
 
 
 @needs_strace
