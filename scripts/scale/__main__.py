@@ -41,7 +41,7 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
         "a database with many traces", "traces run", {"rows": 110_000}, {"rows": 11_000_000}
     ),
     "throughput": Campaign(
-        "requests a second, beside other gateways", "throughput run", {"seconds": 8, "clients": 32},
+        "requests a second", "throughput run", {"seconds": 8, "clients": 32},
         {"seconds": 60, "clients": 64},
     ),
     "takeover": Campaign(

@@ -51,6 +51,10 @@ class Replicas:
         self.launch(port)
         await self.wait_until_ready(port)
 
+    async def start_all(self) -> None:
+        """Start every replica."""
+        await asyncio.gather(*map(self.start, self.ports))
+
     async def wait_until_ready(self, port: int, path: str = "/readyz") -> None:
         """Return when the replica says that it is ready, or alive. Raises `RuntimeError` where it never does."""
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as client:
@@ -124,7 +128,7 @@ class Streams:
 
     async def run(self, streams: int, restarts: int) -> list[float]:
         """Returns the seconds that the end of each replica took."""
-        await asyncio.gather(*map(self.replicas.start, self.replicas.ports))
+        await self.replicas.start_all()
         self.replicas.balance()
         over = asyncio.Event()
         limits = aiohttp.ClientTimeout(total=None, sock_read=120)

@@ -135,7 +135,7 @@ def run(*, seconds: int, clients: int) -> Iterator[Figure]:
 
 async def _run(campaign: Campaign, seconds: int, clients: int) -> dict[str, int]:
     replicas = campaign.replicas
-    await asyncio.gather(*map(replicas.start, replicas.ports))
+    await replicas.start_all()
     limits = aiohttp.ClientTimeout(total=20)
     async with aiohttp.ClientSession(timeout=limits, connector=aiohttp.TCPConnector(limit=0)) as client:
         end = time.monotonic() + seconds
