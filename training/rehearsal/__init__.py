@@ -3,9 +3,9 @@
 __main__        the stages: what each makes, what it needs, the command that makes it; the report at the end
 train           the commands that the stages call: `python -m training.rehearsal.train --help`
 
-words           what there is to ask about
+words           what there is to ask about; facts.txt has the tables
 operations      what can be done with it; a question as a tree of it: one step, a chain, a join of two branches
-phrasings       how people ask for it, a grammar; ways.txt has the phrasings of each operation
+phrasings       how people ask for it, a grammar; ways.txt has the phrasings
 sentences       from a tree to the sentence, as people type it, and its subtasks
 world           questions with their answers and their hops, drawn from a seed
 shipped         writes the questions and the operations that ship with the package
