@@ -49,7 +49,6 @@ class Runs:
         self._job.write_text(json.dumps(given), encoding="utf-8")
 
     def ours(self, what: str, number: int = -1) -> Found:
-        """What live_conductor.py found."""
         found, code = self._run("live_conductor.py", what, str(number))
         if code:
             raise SystemExit(f"live_conductor.py {what} ended with {code}")

@@ -142,7 +142,6 @@ async def _cpu_of(work: Awaitable[None]) -> float:
 
 
 async def _share(work: Awaitable[None]) -> float:
-    """The share of one core that some work took."""
     began = time.perf_counter()
     used = await _cpu_of(work)
     return used / (time.perf_counter() - began)

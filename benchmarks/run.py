@@ -90,7 +90,6 @@ def load_before() -> str:
 
 
 def _processor() -> str:
-    """The processor's own name for itself."""
     found = [line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
     return found[0] if found else platform.processor() or "processor unknown"
 

@@ -87,7 +87,6 @@ class Job:
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def progress(self) -> str:
-        """The name and the progress of the job."""
         done = self.process.poll() is not None
         return f"{self.name}: {'done' if done else progress(self.text(), self.total)}"
 

@@ -92,7 +92,6 @@ class Workspace:
         self._lock = threading.Lock()
 
     def found(self, pattern: str) -> Path | None:
-        """The file that matches a pattern, if there is one."""
         return next(iter(sorted(self.out.glob(pattern))), None)
 
     def is_done(self, stage: Stage) -> bool:
@@ -106,7 +105,6 @@ class Workspace:
         return there and self._read_inputs().get(stage.name, "") == self._hash_inputs(stage)
 
     def is_ready(self, stage: Stage) -> bool:
-        """Whether it can be called next."""
         return not self.is_done(stage) and all(map(self.is_done, self._before(stage)))
 
     def _before(self, stage: Stage) -> list[Stage]:

@@ -70,7 +70,6 @@ class Spending:
         self.spend = DailySpend(place, DayLimits(cost=LIMIT), now=self.now)
 
     def now(self) -> datetime:
-        """The time by the local calendar."""
         return datetime.fromtimestamp(self.clock[0], tz=UTC).astimezone()
 
     def reserve(self) -> Reservation | None:

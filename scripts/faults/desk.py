@@ -54,7 +54,6 @@ class Desk:
 
     @property
     def state(self) -> Path:
-        """The directory of traces and spending."""
         return self.home / "state/conductor-llm"
 
     def configure(self, settings: str = SETTINGS) -> None:
@@ -119,7 +118,6 @@ class Desk:
         return f"{len(self.billed)} calls billed, {recorded} recorded" if len(self.billed) > recorded else ""
 
     def traces_problem(self) -> str:
-        """Which trace cannot be read or listed."""
         for path in sorted((self.state / "traces").glob("*.jsonl")):
             try:
                 for event in read_events(path):

@@ -261,7 +261,6 @@ def check_pdf(data: bytes) -> None:
 
 
 def _children_seconds() -> float:
-    """Seconds of a processor that all child processes have used."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

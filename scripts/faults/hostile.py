@@ -139,7 +139,6 @@ for what this one sends."""
 
 
 def _memory(pid: int) -> int:
-    """The bytes that a process and its children hold."""
     used, process = 0, psutil.Process(pid)
     with suppress(psutil.Error):  # a child has ended meanwhile
         for each in (process, *process.children()):

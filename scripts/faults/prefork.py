@@ -68,7 +68,6 @@ class Screen:
         return self._read.decode("utf-8", "replace")
 
     def type(self, text: str) -> None:
-        """Type a text."""
         self._typed.add(text.strip())
         with suppress(OSError):
             os.write(self._ours, text.encode())
@@ -107,12 +106,10 @@ class Command:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended."""
         state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
         return state not in {"Z", "X"}
 
     def signal(self, number: int) -> None:
-        """Send it a signal, unless it has ended."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
@@ -183,7 +180,6 @@ class Prefork:
         return Command(pid, self._place, streams, tracer, self, screen)
 
     def run(self, words: Sequence[str], *, given: str = "") -> Ended:
-        """Run a command to its end."""
         return self.start(words, given=given).ended()
 
     @contextmanager

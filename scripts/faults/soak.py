@@ -52,7 +52,6 @@ class Client:
     chance: random.Random
 
     def request(self, *, stream: bool = False) -> bytes:
-        """The question as a request."""
         body = {"model": "conductor", "messages": [{"role": "user", "content": self.question}], "stream": stream}
         data = json.dumps(body).encode()
         head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(data)}\r\n"

@@ -55,7 +55,6 @@ class Scene:
     on_terminal: bool = False
 
     def run(self, at: Desk, words: Sequence[str], *, fault: str = "", limit: int = -1) -> Ended:
-        """Run it to its end."""
         command = at.prefork.start(words, given=self.given, fault=fault, limit=limit, on_terminal=self.on_terminal)
         said = self.act(command)
         ended = command.ended()
@@ -73,7 +72,6 @@ def _traces(at: Desk) -> list[list[Event]]:
 
 
 def _whole_traces(at: Desk) -> int:
-    """How many traces have their end."""
     return sum(isinstance(event, RunFinished) for events in _traces(at) for event in events[-1:])
 
 

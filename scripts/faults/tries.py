@@ -42,7 +42,6 @@ class Report:
 
     @property
     def line(self) -> str:
-        """The report as a row of a table."""
         return f"{self.campaign:<12} {self.tried:>7,} {self.failed:>7,} {self.seconds:>8.0f}  {self.first or '-'}"
 
 
@@ -50,7 +49,6 @@ class Tries:
     """The tries of one campaign. `seed` is where its random choices begin; `only` limits it to some names."""
 
     def __init__(self, campaign: str, directory: Path, *, seed: int, minutes: float, only: str = "") -> None:
-        """Continue what was tried with this seed, or begin."""
         self.campaign = campaign
         self.seed = seed
         self._only = only
@@ -61,7 +59,6 @@ class Tries:
         self._read()
 
     def wants(self, name: str) -> bool:
-        """Whether this is still to be tried."""
         return name not in self._done and self._only in name
 
     def attempt(self, name: str, check: Callable[[], Outcome]) -> Outcome:
@@ -107,7 +104,6 @@ class Tries:
 
     @property
     def seconds_left(self) -> float:
-        """How long there is still time to try anything."""
         return max(0.0, self._end - time.monotonic())
 
     def skips(self, group: str) -> bool:
@@ -115,7 +111,6 @@ class Tries:
         return bool(self._only) and self._only.split()[0] != group
 
     def report(self) -> Report:
-        """The numbers of everything tried so far, in earlier calls too."""
         hits = [outcome for outcome in self._done.values() if outcome.hit]
         failed = [(name, outcome) for name, outcome in self._done.items() if outcome.problem]
         first = f"{failed[0][0]}: {failed[0][1].problem}" if failed else ""

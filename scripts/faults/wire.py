@@ -123,7 +123,6 @@ class Delays:
         self._seen: deque[tuple[float, float]] = deque(maxlen=2000)  # when a delay ended, and its seconds
 
     async def measure(self) -> None:
-        """Measure until cancelled."""
         while True:
             began = time.monotonic()
             await asyncio.sleep(0.05)
@@ -131,7 +130,6 @@ class Delays:
             self._seen.append((now, now - began - 0.05))
 
     def worst_since(self, moment: float) -> float:
-        """The longest delay since then."""
         return max((delay for ended, delay in self._seen if ended >= moment), default=0.0)
 
 
@@ -146,7 +144,6 @@ class Lane:
         self._asked = 0
 
     async def open(self) -> None:
-        """Start the servers and write the settings that name them."""
         tables = ['[conductor]\nmodel = "planner"']
         for name, server in self._servers.items():
             await server.open()
@@ -229,7 +226,6 @@ class Double:
         self.billed: Counter[str] = Counter()
 
     async def reply(self, seen: SeenStep) -> list[bytes]:
-        """The events of an answer."""
         prompt = "\n".join(_texts(seen.json))
         found = re.search(r"\b[ctr][0-9a-f]{8}\b", prompt)
         tag = found[0] if found else ""
@@ -282,7 +278,6 @@ def _said(tag: str, prompt: str) -> str:
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Every text of a JSON value, in order."""
     if isinstance(value, str):
         yield value
     for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
@@ -332,7 +327,6 @@ def _wrong_texts(trace: Trace, tag: str, *, altered: bool, cut: bool) -> Iterato
 
 
 def _seen(trace: Trace, record: StepRecord) -> Iterator[str]:
-    """The answers that a step saw."""
     done = {each.number: each.text for each in trace.steps if each.state == "done"}
     for number in record.step.access:
         if number == GIVEN:

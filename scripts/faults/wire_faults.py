@@ -34,16 +34,13 @@ class Exchange:
     double: Reply
 
     async def reply(self) -> list[bytes]:
-        """The events with which the double answers."""
         return await self.double(self.seen)
 
     async def send(self, data: bytes | str) -> None:
-        """Send bytes as they are."""
         self.wire.kept = True
         await self.wire.raw(data.encode() if isinstance(data, str) else data)
 
     async def chunks(self, *events: bytes) -> None:
-        """Send events, one HTTP chunk each."""
         await self.send(b"".join(b"%x\r\n%s\r\n" % (len(event), event) for event in events))
 
     async def stream(self, *events: bytes, end: bool = True) -> None:
@@ -59,7 +56,6 @@ class Exchange:
         await self.send(f"{EVENTS}{more}content-length: {size}\r\n\r\n".encode() + body)
 
     async def status(self, status: int, body: bytes | str, kind: str = "application/json", **headers: str) -> None:
-        """Send an answer of another status."""
         data = body.encode() if isinstance(body, str) else body
         lines = [f"HTTP/1.1 {status} Made Up", f"content-type: {kind}", f"content-length: {len(data)}"]
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
@@ -133,7 +129,6 @@ Ending = Literal["reset", "close", "stall", "end"]
 
 
 async def _cut(x: Exchange, part: Part, ending: Ending) -> None:
-    """Answer a part, and end as told."""
     events = await x.reply()
     if part != "nothing":
         count = {"head": 0, "all but one": len(events) - 1, "all": len(events)}.get(part)

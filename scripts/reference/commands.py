@@ -88,13 +88,11 @@ class Command:
 
     @property
     def usage(self) -> str:
-        """What may follow the words of the command."""
         pieces = ["[OPTIONS]"] if self.options else []
         pieces += [_usage_of(argument) for argument in self.arguments]
         return " ".join([*pieces, "COMMAND ..."] if self.commands else pieces)
 
     def walk(self) -> Iterator[Command]:
-        """The command and all below it, in order."""
         yield self
         for command in self.commands:
             yield from command.walk()
@@ -159,7 +157,6 @@ def _kind(each: Any) -> tuple[Kind, tuple[str, ...]]:
 
 
 def _metavar(each: Any, choices: tuple[str, ...]) -> str:
-    """The name of the value."""
     if each.metavar:
         return str(each.metavar)
     if choices:

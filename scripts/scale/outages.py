@@ -95,7 +95,6 @@ async def _run(replicas: Replicas, postgres: Cluster, seen: Seen, stops: int, ou
 async def _ask(
     client: aiohttp.ClientSession, ports: list[int], seen: Seen, over: asyncio.Event, number: int
 ) -> None:  # fmt: skip
-    """Ask one question after the other, until it is over."""
     while not over.is_set():
         url = f"http://127.0.0.1:{ports[number % len(ports)]}/v1/chat/completions"
         try:

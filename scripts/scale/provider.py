@@ -58,12 +58,10 @@ class Provider(asyncio.Protocol):
     asked: ClassVar[Counter[bytes]] = Counter()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
         self._transport: Any = transport
         self._data = b""
 
     def data_received(self, data: bytes) -> None:
-        """Answer each request that is whole."""
         self._data += data
         while b"\r\n\r\n" in self._data:
             head, _, rest = self._data.partition(b"\r\n\r\n")

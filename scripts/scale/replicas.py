@@ -42,17 +42,14 @@ class Replicas:
     options: Sequence[str] = ("--no-trace",)
 
     def launch(self, port: int) -> subprocess.Popen[bytes]:
-        """Start the replica at a port."""
         self.running[port] = self.at.start(*CONDUCTOR, "serve", "--port", port, "--quiet", *self.options)
         return self.running[port]
 
     async def start(self, port: int) -> None:
-        """Start the replica at a port, and wait until it is ready."""
         self.launch(port)
         await self.wait_until_ready(port)
 
     async def start_all(self) -> None:
-        """Start every replica."""
         await asyncio.gather(*map(self.start, self.ports))
 
     async def wait_until_ready(self, port: int, path: str = "/readyz") -> None:

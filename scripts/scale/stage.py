@@ -46,7 +46,6 @@ class Place:
 
     @property
     def environ(self) -> dict[str, str]:
-        """The environment of the processes."""
         homes = {f"XDG_{name}_HOME": str(self.home / name.lower()) for name in ("CONFIG", "STATE", "DATA", "CACHE")}
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "TZ") if name in os.environ}
         null = "keyring.backends.null.Keyring"
@@ -73,7 +72,6 @@ class Place:
         return process
 
     def counts(self) -> dict[str, int]:
-        """What the provider has counted."""
         with urlopen(f"http://127.0.0.1:{self.port}/counts") as answer:
             return dict(json.load(answer))
 
@@ -82,7 +80,6 @@ class Place:
         return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
     def ended(self, process: subprocess.Popen[bytes]) -> Spent:
-        """Wait for the end of a process."""
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         return Spent(process.returncode, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)

@@ -56,7 +56,6 @@ class Examination:
     seed: int
 
     async def rows(self) -> tuple[Row, ...]:
-        """The table."""
         held, whole = self.draw(), self.draw(WHOLE)
         colours = self.draw(needs=UNSEEN, skills=(*SKILLS, UNSEEN))
         right = await self.planned(held)

@@ -38,7 +38,6 @@ class Member:
 
     @property
     def files(self) -> dict[str, float]:
-        """The strengths by the names of the files that answer."""
         if ANYTHING in self.strengths:
             return {GENERALIST: 1.0}
         return {CHECKER if skill == CHECKING else skill: strength for skill, strength in self.strengths.items()}

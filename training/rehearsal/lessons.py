@@ -255,7 +255,6 @@ def draw_task(random: Random, skills: Sequence[Skill], shares: Mapping[str, floa
 def _drawn(
     random: Random, skills: Sequence[Skill], shares: Mapping[str, float]
 ) -> tuple[Operation, tuple[str, ...], str]:
-    """An operation of these skills, values for it, and the answer."""
     while True:
         able = of_skill(random.choice(list(skills)))
         operation = random.choices(able, [shares.get(op.name, 1.0) for op in able])[0]
@@ -355,7 +354,6 @@ def _wrong(random: Random, made: Task) -> str:
 
 
 def _refused(random: Random, course: Course) -> Lesson:
-    """Something that the worker cannot do."""
     kinds: list[Callable[[Random, Course], Lesson | None]] = [
         _foreign, _foreign, _foreign, _unknown, _broken, _too_much,
     ]  # fmt: skip

@@ -226,7 +226,6 @@ class Node:
         return f"{self.operation.name}({','.join(parts)})"
 
     def operations(self) -> tuple[Operation, ...]:
-        """The operations of this node and those below."""
         return (self.operation, *(operation for child in self.children for operation in child.operations()))
 
 

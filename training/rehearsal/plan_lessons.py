@@ -175,7 +175,6 @@ def obscure(random: Random, text: Clauses, at: int, kept: str) -> None:
 
 
 def _run(random: Random) -> list[str]:
-    """One word or several."""
     count = random.choice((1, 1, 1, 2, 3, 4))
     return [random.choice(_SMALL) if random.random() < 0.6 else _word(random) for _ in range(count)]
 

@@ -68,7 +68,6 @@ class MemberModel:
         return NO_FEATURES
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        """The member's answer, in one piece."""
         prompt = request.messages[-1].content
         text = await self._answers.member(self._files, prompt, self._seed) or workers.REFUSAL
         yield Chunk(text=text)
@@ -96,7 +95,6 @@ class DrawnPools(Rollouts):
     demands_checks: bool = False
 
     def conductor_for(self, exercise: Exercise) -> Conductor:
-        """The conductor with the members that are on offer."""
         assert isinstance(exercise, RehearsalExercise)
         pool = pool_of(exercise.members)
         members = dict(zip(pool.names, exercise.members, strict=True))

@@ -111,10 +111,10 @@ def _end(name: str, *, over: bool) -> None:
 
 def _complete(directory: Path | None) -> Path:
     """The directory of the workers' files, or the shipped one. Raises `UsageError` where one is missing."""
-    from training.rehearsal.worker_table import missing
+    from training.rehearsal.worker_table import files_of
 
-    if gone := missing(directory or SHIPPED):
-        raise UsageError(f"there is no {gone[0]}", hint=f"python -m training.rehearsal.train worker {gone[0].stem}")
+    if gone := next((file for file in files_of(directory or SHIPPED) if not file.is_file()), None):
+        raise UsageError(f"there is no {gone}", hint=f"python -m training.rehearsal.train worker {gone.stem}")
     return directory or SHIPPED
 
 

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Final, Literal, NamedTuple
 
 from conductor_cli.core.profile import SeenStep
-from conductor_cli.rehearsal.players import ANYTHING, CHECKER, CHECKING, NAMES, REFUSAL, model_path
+from conductor_cli.rehearsal.players import ANYTHING, CHECKER, CHECKING, NAMES, REFUSAL
 from training.rehearsal.asking import Bank, Reply
 from training.rehearsal.exercises import GENERALIST
 from training.rehearsal.lessons import EVERY, near_miss, prompt_of
 from training.rehearsal.operations import OPERATIONS
 from training.rehearsal.world import Hop, Problem, draw_problems
 
-COUNT: Final = 500  # questions for each row
-SEED: Final = 2026
-
-MEGABYTES: Final = 24.0
+MEGABYTES: Final = 24.0  # the most that all files may take
 
 Split = Literal["train", "test"]
 
@@ -74,9 +71,9 @@ class Tally:
         return count / max(self.asked, 1)
 
 
-def rows(directory: Path | None = None, *, count: int = COUNT, seed: int = SEED) -> tuple[Row, ...]:
-    """The whole table, from the files in `directory` or those that ship with the package. Needs no torch."""
-    return asyncio.run(_rows(directory or model_path("spelling").parent, count, seed))
+def rows(directory: Path, *, count: int, seed: int) -> tuple[Row, ...]:
+    """The whole table, from the files in `directory`, with `count` questions for each row. Needs no torch."""
+    return asyncio.run(_rows(directory, count, seed))
 
 
 async def _rows(directory: Path, count: int, seed: int) -> tuple[Row, ...]:
@@ -84,32 +81,24 @@ async def _rows(directory: Path, count: int, seed: int) -> tuple[Row, ...]:
         return (
             *await _skills(bank, count, seed), await _foreign(bank, count, seed), *await _generalist(bank, count, seed),
             *await _checker(bank, count, seed),
-            Row("all files, MB", sum(path_of(directory, name).stat().st_size for name in NAMES) / 1e6, most=MEGABYTES),
+            Row("all files, MB", sum(file.stat().st_size for file in files_of(directory)) / 1e6, most=MEGABYTES),
         )  # fmt: skip
 
 
-def path_of(directory: Path, name: str) -> Path:
-    """The file of a worker."""
-    return directory / f"{name}.gguf"
+def files_of(directory: Path) -> list[Path]:
+    """The files of the workers."""
+    return [directory / f"{name}.gguf" for name in NAMES]
 
 
-def missing(directory: Path) -> tuple[Path, ...]:
-    """The files that do not exist."""
-    return tuple(file for name in NAMES if not (file := path_of(directory, name)).is_file())
+def steps_of(problems: Iterable[Problem]) -> list[Step]:
+    """The steps of problems with the right answers before them. A question of one step is its own subtask."""
+    each = ((hop, problem.seen_by(hop)) for problem in problems for hop in problem.hops if hop.skill != CHECKING)
+    return [Step(hop, prompt_of(hop.subtask, seen), seen) for hop, seen in each]
 
 
-def steps_of(problem: Problem) -> Iterator[Step]:
-    """The steps of a problem with the right answers before them. A question of one step is its own subtask."""
-    for hop in problem.hops:
-        if hop.skill == "checking":
-            continue
-        seen = problem.seen_by(hop)
-        yield Step(hop, prompt_of(hop.subtask, seen), seen)
-
-
-def strengths(directory: Path | None = None, *, count: int = COUNT, seed: int = SEED) -> dict[str, dict[str, float]]:
+def strengths(directory: Path, *, count: int, seed: int) -> dict[str, dict[str, float]]:
     """What stands on the workers' cards: the share that each does rightly of the steps of training questions."""
-    return asyncio.run(_strengths(directory or model_path("spelling").parent, count, seed))
+    return asyncio.run(_strengths(directory, count, seed))
 
 
 async def _strengths(directory: Path, count: int, seed: int) -> dict[str, dict[str, float]]:
@@ -125,13 +114,11 @@ async def _strengths(directory: Path, count: int, seed: int) -> dict[str, dict[s
 
 
 async def _skills(bank: Bank, count: int, seed: int, split: Split = "test") -> list[Row]:
-    """Each specialist at the steps of its skill."""
     found = []
     for skill in EVERY:
         tally = Tally()
         problems = draw_problems(count, seed, split=split, skills=EVERY, needs=skill, checked=0.0)
-        own = [step for problem in problems for step in steps_of(problem) if step.hop.skill == skill]
-        for step in own[:count]:
+        for step in [step for step in steps_of(problems) if step.hop.skill == skill][:count]:
             tally.add(step.hop, (await bank.ask(skill, step.prompt)).text)
         wrong = ", ".join(f"{op} {number}" for op, number in tally.wrong.most_common(4))
         note = f"refused {tally.share(tally.refused):.3f}; wrong: {wrong}"
@@ -142,8 +129,7 @@ async def _skills(bank: Bank, count: int, seed: int, split: Split = "test") -> l
 async def _foreign(bank: Bank, count: int, seed: int) -> Row:
     """How often a specialist refuses a step of another skill."""
     random, tally = Random(seed), Tally()
-    problems = draw_problems(count, seed, split="test", skills=EVERY, checked=0.0)
-    for step in [step for problem in problems for step in steps_of(problem)][:count]:
+    for step in steps_of(draw_problems(count, seed, split="test", skills=EVERY, checked=0.0))[:count]:
         name = random.choice([skill for skill in EVERY if skill != step.hop.skill])
         tally.add(step.hop, (await bank.ask(name, step.prompt)).text)
     return Row("specialists refuse other skills", tally.share(tally.refused), least=0.95)
@@ -156,7 +142,7 @@ async def _generalist(bank: Bank, count: int, seed: int, split: Split = "test") 
     for problem in problems:
         answer = await bank.ask(GENERALIST, prompt_of(problem.question, ()))
         whole.add(problem.hops[-1], answer.text)
-        for step in steps_of(problem):
+        for step in steps_of([problem]):
             answer = await bank.ask(GENERALIST, step.prompt)
             tallies.setdefault(step.hop.skill, Tally()).add(step.hop, answer.text)
     every = [tally.share(tally.right) for tally in tallies.values()]
@@ -170,16 +156,15 @@ async def _generalist(bank: Bank, count: int, seed: int, split: Split = "test") 
 async def _checker(bank: Bank, count: int, seed: int, split: Split = "test") -> list[Row]:
     """The checker's verdicts on right answers and on near misses."""
     random = Random(seed)
-    problems = draw_problems(count, seed, split=split, skills=EVERY, checked=0.0)
-    yes = no = asked = 0
-    for step in [step for problem in problems for step in steps_of(problem)][:count]:
+    steps = steps_of(draw_problems(count, seed, split=split, skills=EVERY, checked=0.0))[:count]
+    yes = no = 0
+    for step in steps:
         wrong = near_miss(random, OPERATIONS[step.hop.op], step.hop.answer)
         yes += (await _verdict(bank, step, step.hop.answer)).text == "YES"
         no += (await _verdict(bank, step, wrong)).text == "NO"
-        asked += 1
     return [
-        Row("checker says YES to right answers", yes / asked, least=0.90),
-        Row("checker says NO to near misses", no / asked, least=0.80),
+        Row("checker says YES to right answers", yes / len(steps), least=0.90),
+        Row("checker says NO to near misses", no / len(steps), least=0.80),
     ]
 
 

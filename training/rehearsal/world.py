@@ -65,7 +65,6 @@ class Problem:
 
     @property
     def skills(self) -> tuple[Skill, ...]:
-        """The skills of the hops, each once."""
         return tuple(dict.fromkeys(hop.skill for hop in self.hops))
 
     def seen_by(self, hop: Hop) -> tuple[SeenStep, ...]:
