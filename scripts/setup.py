@@ -213,12 +213,6 @@ def make_venv() -> None:
     STAMP.write_text(json.dumps({"python": sys.version, "root": str(ROOT)}), encoding="utf-8")
 
 
-def installed(package: str, version: str) -> bool:
-    """Whether this version is installed in the environment."""
-    places = [*VENV.glob("lib/python3*/site-packages"), VENV / "Lib" / "site-packages"]
-    return any((place / f"{package.replace('-', '_')}-{version}.dist-info").exists() for place in places)
-
-
 def require_compiler() -> None:
     """Raise `SetupError` with what installs a compiler on this system when there is none."""
     if os.name != "posix" or (works("CC", "cc", "gcc", "clang") and works("CXX", "c++", "g++", "clang++")):
@@ -254,7 +248,9 @@ def is_installed(block: str) -> bool:
     """Whether the locked version of llama-cpp-python is installed, of the build that is wanted."""
     flags = os.environ.get("CMAKE_ARGS", "")
     same = flags in ("", last_time().get("flags", "")) and wheel_kind() == last_time().get("wheel", "")
-    return same and installed(LLAMA, locked_version(block))
+    places = [*VENV.glob("lib/python3*/site-packages"), VENV / "Lib" / "site-packages"]
+    info = f"{LLAMA.replace('-', '_')}-{locked_version(block)}.dist-info"
+    return same and any((place / info).exists() for place in places)
 
 
 def locked_version(block: str) -> str:

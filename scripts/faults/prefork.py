@@ -30,7 +30,6 @@ from typing import Any, Final, Self
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
-ATTACH_SECONDS: Final = 20.0  # how long strace may take to attach
 COLUMNS: Final = 200  # the width of a terminal, which wraps no explanation with a long path
 _CONTROL: Final = re.compile(r"\x1b(\[[0-9;?=>]*[ -/]*[@-~]|\][^\x07]*\x07|.)")  # a control sequence of a terminal
 _ANY_TRACER: Final = (0x59616D61, ctypes.c_ulong(-1))

@@ -23,7 +23,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from scripts.faults.desk import CANARY, Desk, desk
+from scripts.faults.desk import CANARY, Desk, desk, ending_problem
+from scripts.faults.prefork import Ended
 from scripts.faults.tries import Outcome, Tries
 from tests.cli.stage import TWO, Done, Stage, says, stalls
 from tests.keys.bus import bus, gnome_keyring, lock
@@ -46,7 +47,6 @@ class Scene(NamedTuple):
     given: str = ""
 
 
-CASES: Final = '{"id": "a", "question": "1 + 1?", "answer": "2"}\n'
 ASKED: Final = (("ask", "hi"),)
 SCENES: Final = {
     "ask": Scene(words=("ask", "hi", "-f", "notes.txt")),
@@ -82,7 +82,7 @@ def workplace() -> Iterator[Desk]:
     """A desk whose directory has files to work with."""
     with desk() as at, tempfile.TemporaryDirectory() as name, chdir(name):
         Path("notes.txt").write_text("private notes")
-        Path("cases.jsonl").write_text(CASES)
+        Path("cases.jsonl").write_text('{"id": "a", "question": "1 + 1?", "answer": "2"}\n')
         make(Path("tiny.gguf"))
         yield at
 
@@ -204,12 +204,11 @@ def crash(at: Desk, number: signal.Signals) -> Outcome:
 ORDINARY: Final = () if os.geteuid() else ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
 """What makes root an ordinary user, whom permissions bind."""
 
-DIRECTORIES: Final = ("state", "data", "config", "cache")
 MUST_FAIL: Final = {
     "state": ("eval",), "data": ("keys", "calibrate", "import"), "config": ("config", "workers", "serve keys"),
     "cache": (),
 }  # fmt: skip
-"""The commands that promise to store something, by the directory in which they do."""
+"""The directories, and the commands that promise to store something in each; all commands are tried."""
 
 
 def run_places(tries: Tries) -> None:
@@ -218,7 +217,7 @@ def run_places(tries: Tries) -> None:
         for when in ("before", "within", "between"):
             tries.attempt(f"the keyring is locked {when}", partial(locked, at, when))
     with workplace() as at:
-        for directory in DIRECTORIES:
+        for directory in MUST_FAIL:
             for name in SCENES:
                 tries.attempt(f"read-only {directory}, {name}", partial(read_only, at, directory, name))
 
@@ -247,12 +246,9 @@ def read_only(at: Desk, directory: str, name: str) -> Outcome:
 
 def told(done: Done) -> str:
     """What is wrong with how a command ended."""
-    lines = [line for line in done.err.splitlines() if not line.startswith("conductor: note: ")]
-    if "Traceback" in done.err or "bug in conductor" in done.err:
-        return f"it was not explained: {done.err[-300:]!r}"
     if any(key in done.out + done.err for key in (CANARY, STORED)):
         return "a key was printed"
-    return f"{len(lines)} lines: {done.err[-300:]!r}" if done.code and not 1 <= len(lines) <= 3 else ""
+    return ending_problem(Ended(code=done.code, out=done.out, err=done.err))
 
 
 def locked(at: Desk, when: str) -> Outcome:

@@ -6,9 +6,10 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 Case = TypeVar("Case")
 
@@ -30,8 +31,7 @@ class Outcome:
     weight: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(NamedTuple):
     """One campaign in numbers. `first` is the name of the first failed try, which reproduces it, and its problem."""
 
     campaign: str
@@ -120,13 +120,10 @@ class Tries:
     def _read(self) -> None:
         lines = self._file.read_text().splitlines() if self._file.exists() else []
         for line in lines:
-            try:
+            with suppress(ValueError):  # a call that was killed left the last line incomplete
                 data = json.loads(line)
-            except ValueError:
-                continue  # a call that was killed left the last line incomplete
-            self._seconds += data.pop("seconds")
-            name = data.pop("name")
-            self._done[name] = Outcome(**data)
+                self._seconds += data.pop("seconds")
+                self._done[data.pop("name")] = Outcome(**data)
 
     def add(self, name: str, outcome: Outcome, seconds: float) -> None:
         """Keep what came of a try, for campaigns that try several things at the same time."""

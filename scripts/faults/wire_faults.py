@@ -160,7 +160,7 @@ async def _reset_inside_event(x: Exchange) -> None:
     events = await x.reply()
     at = piece_at(events, 3)
     await x.stream(*events[:at], end=False)
-    await x.send(b"%x\r\n%s" % (len(events[at]), events[at][: len(events[at]) // 2]))
+    await x.send(b"%x\r\n%s" % (len(events[at]), _half(events[at])))
     await _end(x, "reset")
 
 
@@ -172,25 +172,15 @@ async def _comments_only(x: Exchange) -> None:
         await asyncio.sleep(DRIP_SECONDS)
 
 
-async def _trickle(x: Exchange) -> None:
-    pieces = [event[at : at + 16] for event in await x.reply() for at in range(0, len(event), 16)]
-    await x.stream(end=False)
-    for piece in pieces:
-        await x.chunks(piece)
-        await asyncio.sleep(0)
-    await x.send(b"0\r\n\r\n")
-
-
-async def _drip(x: Exchange) -> None:
+async def _trickle(x: Exchange, size: int, pause: float) -> None:
     body = b"".join(await x.reply())
     await x.stream(end=False)
-    for at in range(len(body)):
-        await x.chunks(body[at : at + 1])
-        await asyncio.sleep(DRIP_SECONDS)
+    for at in range(0, len(body), size):
+        await x.chunks(body[at : at + size])
+        await asyncio.sleep(pause)
         if x.wire.gone.is_set():
             return
     await x.send(b"0\r\n\r\n")
-    await x.wire.stall()
 
 
 # Refusals, and answers of another form
@@ -200,19 +190,14 @@ def _error(message: str, kind: str) -> str:
     return json.dumps({"error": {"message": message, "type": kind, "code": kind}})
 
 
-async def _refuse(x: Exchange, status: int, body: str, kind: str = "application/json", **headers: str) -> None:
-    await x.status(status, body.replace("HEAD", str(x.seen.headers).replace('"', "'")), kind, **headers)
-
-
 def _status(name: str, status: int, body: str, kind: str = "application/json", **headers: str) -> Fault:
-    return Fault(name, lambda x: _refuse(x, status, body, kind, **headers))
+    async def refuse(x: Exchange) -> None:
+        await x.status(status, body.replace("HEAD", str(x.seen.headers).replace('"', "'")), kind, **headers)
+
+    return Fault(name, refuse)
 
 
 SLOW_DOWN: Final = _error("slow down", "rate_limit_exceeded")
-
-
-async def _no_content(x: Exchange) -> None:
-    await x.send("HTTP/1.1 204 No Content\r\n\r\n")
 
 
 async def _not_http(x: Exchange) -> None:
@@ -256,7 +241,7 @@ def _wrong(value: Any) -> Any:
 
 def _broken_json(events: list[bytes]) -> list[bytes]:
     at = piece_at(events, 3)
-    return [*events[:at], events[at][: len(events[at]) // 2] + b"\n\n", *events[at + 1 :]]
+    return [*events[:at], _half(events[at]) + b"\n\n", *events[at + 1 :]]
 
 
 def _moved(events: list[bytes], *order: int) -> list[bytes]:
@@ -272,8 +257,7 @@ async def _body(x: Exchange, more: str, encode: Callable[[bytes], bytes]) -> Non
     await x.whole(encode(b"".join(await x.reply())), more=more)
 
 
-def _truncated(body: bytes) -> bytes:
-    data = gzip.compress(body)
+def _half(data: bytes) -> bytes:
     return data[: len(data) // 2]
 
 
@@ -328,8 +312,8 @@ FAULTS: Final[tuple[Fault, ...]] = (
     Fault("stall-inside", partial(_cut, part="three", ending="stall")),
     Fault("stall-at-end", partial(_cut, part="all", ending="stall")),
     Fault("comments-only", _comments_only),
-    Fault("trickle", _trickle, "right"),
-    Fault("drip", _drip),
+    Fault("trickle", partial(_trickle, size=16, pause=0.0), "right"),
+    Fault("drip", partial(_trickle, size=1, pause=DRIP_SECONDS)),
     _status("429-with-time", 429, SLOW_DOWN, retry_after="0.2"),
     _status("429-without-time", 429, SLOW_DOWN),
     _status("429-absurd-time", 429, SLOW_DOWN, retry_after="-inf"),
@@ -339,7 +323,7 @@ FAULTS: Final[tuple[Fault, ...]] = (
     _status("529", 529, '{"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}'),
     _status("401-echo", 401, _error(ECHO, "invalid_api_key")),
     _status("redirect", 307, "", location="http://127.0.0.1:9/elsewhere"),
-    Fault("204", _no_content),
+    Fault("204", lambda x: x.send("HTTP/1.1 204 No Content\r\n\r\n")),
     Fault("error-event", _error_event),
     _status("web-page", 200, "<!DOCTYPE html><html><body>Log in to this network</body></html>", "text/html"),
     Fault("empty-answer", partial(_edit, edited=lambda _: [])),
@@ -361,7 +345,7 @@ FAULTS: Final[tuple[Fault, ...]] = (
     Fault("two-answers", _two_answers, "right"),
     Fault("late-second-answer", _late_second_answer, "right"),
     Fault("gzip", partial(_body, more=GZIP, encode=gzip.compress), "right"),
-    Fault("gzip-truncated", partial(_body, more=GZIP, encode=_truncated)),
+    Fault("gzip-truncated", partial(_body, more=GZIP, encode=lambda body: _half(gzip.compress(body)))),
     Fault("gzip-damaged", partial(_body, more=GZIP, encode=_damaged)),
     Fault("gzip-pretended", partial(_body, more=GZIP, encode=bytes)),
     Fault("duplicate-event", partial(_edit, edited=lambda events: _moved(events, 0, 0, 1)), "as sent"),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from pathlib import Path
 
 from conductor_cli import __version__
+from conductor_cli.cli.command_tree import app
 from scripts.reference import commands, completion, man, markdown, topics
 
-APPLICATION = "conductor_cli.cli.command_tree:app"
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -27,13 +26,10 @@ def documents(root: commands.Command, version: str) -> dict[str, str]:
 
 def stale(wanted: dict[str, str], place: Path) -> list[str]:
     """The documents that are missing, differ, or describe a command that is gone."""
-    differ = [name for name, text in wanted.items() if not _is(place / name, text)]
+    there = {name: place / name for name in wanted if (place / name).exists()}
+    differ = [name for name in wanted if name not in there or there[name].read_text("utf-8") != wanted[name]]
     gone = [path.relative_to(place).as_posix() for path in sorted(place.glob("man/*.[0-9]"))]
     return differ + [name for name in gone if name not in wanted]
-
-
-def _is(path: Path, text: str) -> bool:
-    return path.exists() and path.read_text(encoding="utf-8") == text
 
 
 def write(wanted: dict[str, str], place: Path) -> list[str]:
@@ -51,8 +47,6 @@ def write(wanted: dict[str, str], place: Path) -> list[str]:
 
 def wanted() -> dict[str, str]:
     """What the program as it stands asks for."""
-    module, name = APPLICATION.split(":")
-    app = getattr(importlib.import_module(module), name)
     return documents(commands.read(app, "conductor"), __version__)
 
 

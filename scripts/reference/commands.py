@@ -58,6 +58,17 @@ class Parameter:
     default: str
     environment: tuple[str, ...]
 
+    @property
+    def label(self) -> str:
+        """The names and the name of the value, as a list of parameters shows them."""
+        return " ".join(filter(None, (", ".join(self.names), self.metavar)))
+
+    def explained(self, quote: str = "") -> str:
+        """The help with the default and the variables, each between two of `quote`."""
+        extra = [f"Default: {quote}{self.default}{quote}."] if self.default else []
+        names = ", ".join(f"{quote}{name}{quote}" for name in self.environment)
+        return " ".join([self.help, *extra, *([f"Environment: {names}."] if names else [])])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:

@@ -95,21 +95,13 @@ def _inner(command: Command) -> Iterator[str]:
     for each in command.walk():
         yield f'.SH "{_plain(" ".join(each.words).upper())}"'
         yield from _paragraphs(each.text)
-        yield from _list(_entries((*each.arguments, *each.options)))
+        yield from _list((child.label, child.explained()) for child in (*each.arguments, *each.options))
 
 
 def _section(title: str, parameters: tuple[Parameter, ...]) -> Iterator[str]:
     if parameters:
         yield f".SH {title}"
-        yield from _list(_entries(parameters))
-
-
-def _entries(parameters: tuple[Parameter, ...]) -> Iterator[tuple[str, str]]:
-    for each in parameters:
-        names = " ".join(filter(None, (", ".join(each.names), each.metavar)))
-        extra = [f"Default: {each.default}."] if each.default else []
-        extra += [f"Environment: {', '.join(each.environment)}."] if each.environment else []
-        yield names, " ".join([each.help, *extra])
+        yield from _list((each.label, each.explained()) for each in parameters)
 
 
 def _list(entries: Iterable[tuple[str, str]]) -> Iterator[str]:

@@ -68,11 +68,8 @@ def _child(command: Command) -> tuple[str, str]:
 
 
 def _row(each: Parameter) -> tuple[str, str]:
-    names = " ".join(filter(None, (", ".join(each.names), each.metavar)))
-    extra = [f"Default: `{each.default}`."] if each.default else []
-    extra += [f"Environment: `{'`, `'.join(each.environment)}`."] if each.environment else []
-    extra += ["May be repeated."] if each.many and each.names and "repeated" not in each.help else []
-    return f"`{names}`", " ".join([each.help, *extra])
+    repeats = each.many and each.names and "repeated" not in each.help
+    return f"`{each.label}`", each.explained("`") + (" May be repeated." if repeats else "")
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[str]:

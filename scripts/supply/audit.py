@@ -17,10 +17,9 @@ import tempfile
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from scripts.supply.pins import ROOT, all_pins
 
@@ -34,8 +33,7 @@ class NoAnswerError(Exception):
     """Nobody could be asked; the message says why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Allowance:
+class Allowance(NamedTuple):
     """One known vulnerability that passes, until the end of a day."""
 
     id: str
@@ -44,8 +42,7 @@ class Allowance:
     until: date
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(NamedTuple):
     """One known vulnerability of a package, with all its names and the versions that mend it."""
 
     package: str
