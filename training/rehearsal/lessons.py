@@ -21,7 +21,7 @@ from conductor_cli.rehearsal.players import REFUSAL
 from conductor_cli.rehearsal.players import render_for_worker as render
 from conductor_cli.rehearsal.words import Skill, normalize
 from training.rehearsal.operations import MAX_COUNTED, OPERATIONS, SKILLS, UNSEEN, Node, Operation, of_skill
-from training.rehearsal.phrasings import CHECKS, WAYS, expand, fill, lines_of
+from training.rehearsal.phrasings import AROUND, WAYS, expand, fill, lines_of
 from training.rehearsal.sentences import sentence, step_words, typed
 from training.rehearsal.world import Hop, ProblemSettings, draw_problem, draw_word, is_test_word
 
@@ -173,9 +173,8 @@ def check_lesson(random: Random, made: Task) -> tuple[str, str]:
     right = random.random() < 0.5
     wrong = REFUSAL if random.random() < 0.05 else near_miss(random, made.operation, made.answer)
     asked = SeenStep(number=len(made.seen) + 1, worker="", subtask=made.subtask, answer=made.answer if right else wrong)
-    words = (
-        "check it" if random.random() < 0.6 else random.choice(expand(random.choice(lines_of(CHECKS, "then", "known"))))
-    )
+    lines = lines_of(AROUND["checks"], "then", "known")
+    words = "check it" if random.random() < 0.6 else random.choice(expand(random.choice(lines)))
     prompt = render(Question(text=made.subtask), Step(worker="", subtask=words), (*made.seen, asked))
     return prompt, f"{made.answer} {'YES' if right else 'NO'}"
 

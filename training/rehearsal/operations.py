@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from random import Random
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from conductor_cli.rehearsal.words import Skill
 from training.rehearsal.words import CAPITALS, COLOURS, ELEMENTS, MONTHS, OPPOSITES, SPANISH, WEEKDAYS
@@ -57,48 +58,38 @@ class Operation:
     swaps: bool = False
 
 
-def _on_word(name: str, skill: Skill, does: Callable[[str], str], longest: int, undoes: str = "") -> Operation:
-    return Operation(
-        name=name, skill=skill, starts=lambda random, word: (word(random),), undoes=undoes, values=Letters(2, longest),
-        does=lambda value: does(value) if value.isalpha() and 2 <= len(value) <= longest else None,
-    )  # fmt: skip
+def _on_words(
+    name: str, skill: Skill, does: Callable[..., str | None], longest: int, arity: int = 1, **more: Any
+) -> Operation:
+    """What is done with different words of at most so many letters."""
 
-
-def _on_words(name: str, skill: Skill, does: Callable[[str, str], str | None], *, swaps: bool) -> Operation:
-    def fitting(one: str, other: str) -> str | None:
-        fits = one.isalpha() and other.isalpha() and one != other and max(len(one), len(other)) <= MAX_COUNTED
-        fits = fits and min(len(one), len(other)) >= 2
-        return does(one, other) if fits else None
+    def fitting(*words: str) -> str | None:
+        fits = all(word.isalpha() and 2 <= len(word) <= longest for word in words) and len({*words}) == len(words)
+        return does(*words) if fits else None
 
     return Operation(
-        name=name, skill=skill, does=fitting, arity=2, swaps=swaps, values=Letters(2, MAX_COUNTED),
-        starts=lambda random, word: (word(random), word(random)),
-    )  # fmt: skip
-
-
-def _on_number(name: str, does: Callable[[int], int], values: range) -> Operation:
-    return Operation(
-        name=name, skill="multiplying", starts=lambda random, _: (str(random.choice(values)),), values=values,
-        does=lambda value: str(does(int(value))) if value.isdecimal() and int(value) in values else None,
+        name=name, skill=skill, does=fitting, arity=arity, values=Letters(2, longest), **more,
+        starts=lambda random, word: tuple(word(random) for _ in range(arity)),
     )  # fmt: skip
 
 
 def _on_numbers(
-    name: str, skill: Skill, does: Callable[[int, int], int | None], values: range, *, swaps: bool = True
+    name: str, skill: Skill, does: Callable[..., int | None], values: range, arity: int = 2, **more: Any
 ) -> Operation:
-    def fitting(one: str, other: str) -> str | None:
-        if not (one.isdecimal() and other.isdecimal()) or int(one) not in values or int(other) not in values:
-            return None
-        found = does(int(one), int(other))
+    """What is done with numbers of a range."""
+
+    def fitting(*texts: str) -> str | None:
+        fits = all(text.isdecimal() and int(text) in values for text in texts)
+        found = does(*map(int, texts)) if fits else None
         return None if found is None else str(found)
 
     def starts(random: Random, _: WordDraw) -> Values:
         while True:
-            drawn = str(random.choice(values)), str(random.choice(values))
+            drawn = tuple(str(random.choice(values)) for _ in range(arity))
             if fitting(*drawn) is not None:
                 return drawn
 
-    return Operation(name=name, skill=skill, does=fitting, starts=starts, values=values, arity=2, swaps=swaps)
+    return Operation(name=name, skill=skill, does=fitting, starts=starts, values=values, arity=arity, **more)
 
 
 def _fact(name: str, skill: Skill, table: Mapping[str, str], undoes: str = "") -> Operation:
@@ -129,29 +120,31 @@ def _joined(one: str, other: str) -> str | None:
     return one + other if len(one + other) <= MAX_COUNTED else None
 
 
-def _by_length(one: str, other: str, *, longer: bool) -> str | None:
-    if len(one) == len(other):
-        return None
-    return one if (len(one) > len(other)) == longer else other
+def _chosen(choose: Callable[..., int], one: int, other: int) -> int | None:
+    return choose(one, other) if one != other else None
+
+
+def _by_length(choose: Callable[..., str], one: str, other: str) -> str | None:
+    return choose(one, other, key=len) if len(one) != len(other) else None
 
 
 MOST: Final = 99  # the largest sum
 _NUMBERED_MONTHS: Final = {name: str(number) for number, name in enumerate(MONTHS, start=1)}
 
 _OPERATIONS: Final = (
-    _on_word("reverse", "spelling", lambda word: word[::-1], LONGEST, undoes="reverse"),
-    _on_word("sort", "spelling", lambda word: "".join(sorted(word)), LONGEST, undoes="sort"),
-    _on_word("first", "spelling", lambda word: word[0], MAX_COUNTED, undoes="first"),
-    _on_word("last", "spelling", lambda word: word[-1], MAX_COUNTED, undoes="last"),
-    _on_words("joined", "spelling", _joined, swaps=False),
-    _on_word("letters", "counting", lambda word: str(len(word)), MAX_COUNTED),
-    _on_word("vowels", "counting", lambda word: str(sum(map("AEIOU".count, word))), MAX_COUNTED),
-    _on_numbers("plus", "adding", _sum, range(MOST + 1)),
-    _on_numbers("minus", "adding", _difference, range(MOST + 1), swaps=False),
-    _on_numbers("times", "multiplying", lambda one, other: one * other, range(13)),
-    _on_number("double", lambda number: 2 * number, range(51)),
-    _on_number("triple", lambda number: 3 * number, range(34)),
-    _on_number("half", lambda number: number // 2, range(0, 101, 2)),
+    _on_words("reverse", "spelling", lambda word: word[::-1], LONGEST, undoes="reverse"),
+    _on_words("sort", "spelling", lambda word: "".join(sorted(word)), LONGEST, undoes="sort"),
+    _on_words("first", "spelling", lambda word: word[0], MAX_COUNTED, undoes="first"),
+    _on_words("last", "spelling", lambda word: word[-1], MAX_COUNTED, undoes="last"),
+    _on_words("joined", "spelling", _joined, MAX_COUNTED, 2),
+    _on_words("letters", "counting", lambda word: str(len(word)), MAX_COUNTED),
+    _on_words("vowels", "counting", lambda word: str(sum(map("AEIOU".count, word))), MAX_COUNTED),
+    _on_numbers("plus", "adding", _sum, range(MOST + 1), swaps=True),
+    _on_numbers("minus", "adding", _difference, range(MOST + 1)),
+    _on_numbers("times", "multiplying", lambda one, other: one * other, range(13), swaps=True),
+    _on_numbers("double", "multiplying", lambda number: 2 * number, range(51), 1),
+    _on_numbers("triple", "multiplying", lambda number: 3 * number, range(34), 1),
+    _on_numbers("half", "multiplying", lambda number: number // 2, range(0, 101, 2), 1),
     _fact("capital", "geography", CAPITALS, undoes="country"),
     _fact("country", "geography", _turned(CAPITALS), undoes="capital"),
     _fact("element", "chemistry", {symbol: name for name, symbol, _ in ELEMENTS}, undoes="symbol"),
@@ -167,11 +160,11 @@ _OPERATIONS: Final = (
     _fact("month_numbered", "calendar", _turned(_NUMBERED_MONTHS), undoes="month_number"),
     _fact("spanish", "translation", SPANISH, undoes="english"),
     _fact("english", "translation", _turned(SPANISH), undoes="spanish"),
-    _on_numbers("larger", "comparing", lambda one, other: max(one, other) if one != other else None, range(151)),
-    _on_numbers("smaller", "comparing", lambda one, other: min(one, other) if one != other else None, range(151)),
-    _on_words("longer", "comparing", lambda one, other: _by_length(one, other, longer=True), swaps=True),
-    _on_words("shorter", "comparing", lambda one, other: _by_length(one, other, longer=False), swaps=True),
-    _on_words("alphabetical", "comparing", min, swaps=True),
+    _on_numbers("larger", "comparing", partial(_chosen, max), range(151), swaps=True),
+    _on_numbers("smaller", "comparing", partial(_chosen, min), range(151), swaps=True),
+    _on_words("longer", "comparing", partial(_by_length, max), MAX_COUNTED, 2, swaps=True),
+    _on_words("shorter", "comparing", partial(_by_length, min), MAX_COUNTED, 2, swaps=True),
+    _on_words("alphabetical", "comparing", min, MAX_COUNTED, 2, swaps=True),
     _fact("colour", UNSEEN, COLOURS),
 )  # fmt: skip
 

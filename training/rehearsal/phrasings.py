@@ -28,7 +28,7 @@ _FORMS: Final[Mapping[str, PhrasingForm]] = {"n": "noun", "a": "ask", "o": "orde
 
 
 _LINES: Final = sections("ways.txt")
-CHECKS, FRAMES, OPENINGS, PAIRS = (_LINES.pop(name) for name in ("checks", "frames", "openings", "pairs"))
+AROUND: Final = {name: _LINES.pop(name) for name in ("checks", "frames", "openings", "pairs")}
 """How people ask for a check, what stands around a phrasing, and how several orders and joins begin."""
 
 WAYS: Final[Mapping[str, str]] = _LINES
@@ -142,6 +142,6 @@ def fill(phrasing: str, x: str, y: str = "") -> str:
 
 def vocabulary() -> frozenset[str]:
     """Every word that questions consist of. Any other word is an operand; so is a table, unless it is periodic."""
-    lines = [line.text for text in (*WAYS.values(), CHECKS, FRAMES, OPENINGS, PAIRS) for line in _read(text)]
+    lines = [line.text for text in (*WAYS.values(), *AROUND.values()) for line in _read(text)]
     text = re.sub(r"\{\w+\}('s)?", "", " ".join([*lines, *JOINTS, *MACROS.values(), TYPED]))
     return frozenset(re.findall("[a-z]+", text.replace("'", ""))) - {"table"}

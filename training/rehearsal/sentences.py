@@ -10,19 +10,7 @@ from typing import Final, NamedTuple
 
 from conductor_cli.rehearsal.words import NUMBER_WORDS
 from training.rehearsal.operations import Node, Operation
-from training.rehearsal.phrasings import (
-    CHECKS,
-    FRAMES,
-    JOINTS,
-    OPENINGS,
-    PAIRS,
-    WAYS,
-    PhrasingForm,
-    PhrasingSet,
-    expand,
-    fill,
-    lines_of,
-)
+from training.rehearsal.phrasings import AROUND, JOINTS, WAYS, PhrasingForm, PhrasingSet, expand, fill, lines_of
 
 _CASES: Final[tuple[Callable[[str], str], ...]] = (str.title, str.lower, str.lower, str.lower, str.upper)
 _SIGNS: Final = {"plus": ("+", " + "), "minus": ("-", " - "), "times": ("*", "x", " x ", " * ")}
@@ -124,16 +112,16 @@ def sentence(random: Random, root: Node, which: PhrasingSet, *, check: bool) -> 
             continue
         if check:
             joint = random.choice((", and ", ", then ", " and ", " and then ", ". "))
-            return found._replace(text=found.text + joint + _line(random, CHECKS, "then", which))
+            return found._replace(text=found.text + joint + _line(random, "checks", "then", which))
         return found
     return None
 
 
-def _line(random: Random, lines: str, form: PhrasingForm, which: PhrasingSet) -> str:
-    """A line of the grammar with its choices made. Held-out sets take half of the frames from the known ones."""
-    if lines in {FRAMES, OPENINGS, PAIRS, CHECKS} and which == "held" and random.random() < 0.5:
+def _line(random: Random, around: str, form: PhrasingForm, which: PhrasingSet) -> str:
+    """A line of what stands around, with its choices made. Held-out sets take half of these from the known ones."""
+    if which == "held" and random.random() < 0.5:
         which = "known"
-    return random.choice(expand(random.choice(lines_of(lines, form, which))))
+    return random.choice(expand(random.choice(lines_of(AROUND[around], form, which))))
 
 
 # The nested form: one phrase inside the other
@@ -149,7 +137,7 @@ def _as_one(random: Random, root: Node, which: PhrasingSet) -> Sentence:
 def _framed(random: Random, form: PhrasingForm, text: str, which: PhrasingSet) -> str:
     if which == "loose" and random.random() < _BARE:
         return text
-    return _line(random, FRAMES, form, which).replace("{s}", text)
+    return _line(random, "frames", form, which).replace("{s}", text)
 
 
 def _phrased(
@@ -258,7 +246,7 @@ def _in_a_row(random: Random, spine: Sequence[Node], which: PhrasingSet) -> Sent
 
 def _opened(random: Random, literal: str, spine: Sequence[Node], which: PhrasingSet) -> Sentence:
     opening = random.choice([
-        text for line in lines_of(OPENINGS, "order", which) for text in expand(line) if "{x}" in text
+        text for line in lines_of(AROUND["openings"], "order", which) for text in expand(line) if "{x}" in text
     ])  # fmt: skip
     phrase, _ = _then(random, spine[0], which)
     own = Phrased(spine[0], _naming(clause(phrase), literal), ())
@@ -284,7 +272,7 @@ def _pair_first(random: Random, spine: Sequence[Node], which: PhrasingSet) -> Se
     orders = which == "loose" and random.random() < 0.3
     form: PhrasingForm = "order" if orders else "noun"
     (one, first), (other, second) = (_phrased(random, child, form, which) for child in base.children)
-    pair = random.choice(("{x} and {y}", "{x} then {y}")) if orders else _line(random, PAIRS, "order", which)
+    pair = random.choice(("{x} and {y}", "{x} then {y}")) if orders else _line(random, "pairs", "order", which)
     phrase = _choose(random, base, "then", which)
     own = Phrased(base, phrase, base.children)
     rest, more = _orders(random, spine[1:], which)

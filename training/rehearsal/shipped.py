@@ -16,19 +16,7 @@ from typing import Any, Final, get_args
 from conductor_cli.evals.cases import Case, GoldStep, write_cases
 from conductor_cli.rehearsal import words as shipped
 from training.rehearsal.operations import OPERATIONS, Letters, Operation
-from training.rehearsal.phrasings import (
-    CHECKS,
-    FRAMES,
-    JOINTS,
-    MACROS,
-    OPENINGS,
-    PAIRS,
-    TYPED,
-    WAYS,
-    PhrasingForm,
-    expand,
-    lines_of,
-)
+from training.rehearsal.phrasings import AROUND, JOINTS, MACROS, TYPED, WAYS, PhrasingForm, expand, lines_of
 from training.rehearsal.world import Problem, draw_problems
 
 PACKAGE: Final = Path(__file__).parents[2] / "src" / "conductor_cli" / "rehearsal"
@@ -38,14 +26,14 @@ HELD_OUT_COUNT: Final = 10_000
 
 def held_out_cases(count: int = HELD_OUT_COUNT) -> tuple[Case, ...]:
     """The first cases of evaluations. Their tags are the skills and the shape, and "check" where one is asked for."""
-    return tuple(_to_case(problem, problem.shape) for problem in draw_problems(count, 0, split="test"))
+    return tuple(map(_to_case, draw_problems(count, 0, split="test")))
 
 
-def _to_case(problem: Problem, *more_tags: str) -> Case:
+def _to_case(problem: Problem) -> Case:
     check = ("check",) if problem.check else ()
     return Case(
         id=problem.id, question=problem.question, answer=problem.answer,
-        tags=(*(skill for skill in problem.skills if skill != "checking"), *more_tags, *check),
+        tags=(*(skill for skill in problem.skills if skill != "checking"), problem.shape, *check),
         steps=tuple(GoldStep(skill=hop.skill, subtask=hop.subtask, access=hop.access) for hop in problem.hops),
     )  # fmt: skip
 
@@ -69,7 +57,7 @@ def operations() -> dict[str, Any]:
 def telling_words() -> list[str]:
     """The words that no plan may lose: those of phrasings that do not also stand around them."""
     asked = set().union(*(_words(text) for text in WAYS.values()))
-    around = _words("\n".join([CHECKS, FRAMES, OPENINGS, PAIRS, *JOINTS, *MACROS.values(), TYPED]))
+    around = _words("\n".join([*AROUND.values(), *JOINTS, *MACROS.values(), TYPED]))
     return sorted((asked - around) | TELLING)
 
 
