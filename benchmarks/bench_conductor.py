@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
 from figures import MEGABYTE, Figure, Table, ratio
 from live_conductor import CONTEXT, PLAN, naive_job
 from run import load_before, setting
@@ -74,8 +75,9 @@ class Runs:
 
 def measure(path: Path) -> Table:
     """All of it, in one run."""
-    size, bounded = weight(path), is_large(path)
-    if bounded and (free := available()) < MEMORY:
+    size = weight(path)
+    bounded = size > LARGE
+    if bounded and (free := psutil.virtual_memory().available) < MEMORY:
         raise SystemExit(f"{MEMORY / 1e9:.0f} GB of memory are needed, {free / 1e9:.1f} GB are available")
     for part in parts(path):  # so that they are in the page cache for everybody
         with part.open("rb") as file:
@@ -109,25 +111,11 @@ def weight(path: Path) -> int:
     return sum(part.stat().st_size for part in parts(path))
 
 
-def is_large(path: Path) -> bool:
-    """Whether the bounds against the naive script are for this model."""
-    return weight(path) > LARGE
-
-
-def available() -> float:
-    """Bytes of memory that are available: for ever where nobody says."""
-    info = Path("/proc/meminfo")
-    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
-    return next((int(line.split()[1]) * 1024.0 for line in lines if line.startswith("MemAvailable")), float("inf"))
-
-
 def about(size: int, naive: Found, plans: list[Found]) -> str:
     """How it was measured, under the heading."""
     written, theirs = len(plans[0]["draws"]) - 1, naive["usage"]["completion_tokens"]
-    crash = (
-        f" With llama.cpp's defaults the naive script ended with signal {-naive.get('crash', 0)} here: it was measured "
-    )
-    crash += "with weights that are not rearranged."
+    crash = f" With llama.cpp's defaults the naive script ended with signal {-naive.get('crash', 0)} here: it was"
+    crash += " measured with weights that are not rearranged."
     return (
         f"A model of {size / 1e9:.2f} GB, in the page cache, context {CONTEXT}. The same plan "
         f"of {len(PLAN.steps)} steps is forced on both: {written} tokens as lines, {theirs} in JSON; prompts of "
@@ -173,16 +161,12 @@ def memory(size: int, found: list[Found], naive: Found, lived: Found) -> Iterato
     also = f"{(most - size) / MEGABYTE:.0f} MB over the file; naive {naive['peak'] / MEGABYTE:.0f} MB"
     yield Figure("resident memory, peak", most, "MB", size + 600 * MEGABYTE, also)
     held, seconds = lived["resident"], lived["seconds"]
-    what, also = (
-        f"one process, question {SETTLED} to {QUESTIONS}: growth",
-        f"{held[-1] / MEGABYTE:.0f} MB after the last",
-    )
+    what = f"one process, question {SETTLED} to {QUESTIONS}: growth"
+    also = f"{held[-1] / MEGABYTE:.0f} MB after the last"
     yield Figure(what, held[-1] - held[SETTLED - 1], "MB", 20 * MEGABYTE, also)
     beyond = max(read - own for read, own in zip(lived["read"][1:], lived["own"][1:], strict=True))
-    also = (
-        f"reads {statistics.median(lived['read'][1:]):.0f}; {statistics.median(seconds[1:]):.2f} s a question with a "
-    )
-    also += f"plan of two steps, the first {seconds[0]:.2f} s"
+    also = f"reads {statistics.median(lived['read'][1:]):.0f}; {statistics.median(seconds[1:]):.2f} s a question"
+    also += f" with a plan of two steps, the first {seconds[0]:.2f} s"
     yield Figure("prompt tokens that a question reads beyond its own", beyond, "tokens", 0, also)
 
 
@@ -197,7 +181,7 @@ def main(arguments: list[str]) -> int:
     failed = [figure.what for figure in table.figures if not figure.holds]
     verdict = f"Bounds that do not hold: {', '.join(failed)}." if failed else "All bounds hold."
     print(verdict)
-    if is_large(path):
+    if weight(path) > LARGE:
         head = [HEAD, setting(load, time.monotonic() - began, LIBRARIES), verdict, "", table.markdown()]
         RESULTS.write_text("\n".join(head), encoding="utf-8")
     return 1 if failed else 0

@@ -23,6 +23,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Self
 
+import psutil
+
 from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.events import Event, Mode, PlanReady, StepStarted
 from conductor_cli.core.plan import Plan, Step
@@ -187,9 +189,8 @@ class Raw:
         self._lib, self._depth = lib, depth
         model = lib.llama_get_model(context)
         params = lib.llama_context_default_params()
-        params.n_ctx, params.n_batch, params.n_ubatch = (
-            lib.llama_n_ctx(context), lib.llama_n_batch(context), lib.llama_n_ubatch(context),
-        )  # fmt: skip
+        for name in ("n_ctx", "n_batch", "n_ubatch"):
+            setattr(params, name, getattr(lib, f"llama_{name}")(context))
         params.n_threads = params.n_threads_batch = lib.llama_n_threads(context)
         self._context = lib.llama_init_from_model(model, params)
         self._tokens = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(model))
@@ -215,22 +216,12 @@ class Raw:
         return (time.perf_counter() - began) / count
 
 
-def resident() -> int:
-    """Bytes held now."""
-    return _status_line("VmRSS") or peak()
-
-
 def peak() -> int:
-    """The most bytes held so far."""
-    return _status_line("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
-        1 if sys.platform == "darwin" else 1024
-    )
-
-
-def _status_line(name: str) -> int:
+    """The most bytes held so far. Linux counts for `getrusage` also what a process held before it was this one."""
     status = Path("/proc/self/status")
-    lines = status.read_text(encoding="utf-8").splitlines() if status.exists() else []
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:")), 0)
+    if status.exists():
+        return int(status.read_text(encoding="utf-8").partition("VmHWM:")[2].split()[0]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 Found = dict[str, Any]
@@ -372,7 +363,7 @@ async def live(model: Llama, count: int) -> Found:
             began = time.perf_counter()
             _, usage = await asked(team, question)
             found["seconds"].append(time.perf_counter() - began)
-            found["resident"].append(resident())
+            found["resident"].append(psutil.Process().memory_info().rss)
             found["read"].append(usage.tokens_in - usage.tokens_cached)
             found["own"].append(own(forced, question))
     return found

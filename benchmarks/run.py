@@ -17,6 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import psutil
 from small import TABLES
 
 import conductor_cli
@@ -70,7 +71,7 @@ def setting(load: str, seconds: float, libraries: Sequence[str] = LIBRARIES) -> 
     versions = ", ".join(f"{name} {_version(name)}" for name in libraries)
     rows = {
         "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {seconds:.0f} s in all",
-        "machine": f"{os.cpu_count()} cores, {_processor()}, {_memory()}; {load}",
+        "machine": f"{os.cpu_count()} cores, {_processor()}, {psutil.virtual_memory().total / 2**30:.0f} GiB; {load}",
         "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
         "versions": f"conductor {conductor_cli.__version__}, {versions}",
     }
@@ -86,24 +87,14 @@ def _version(name: str) -> str:
 
 def load_before() -> str:
     """How much else the machine did before the first benchmark."""
-    return f"load {os.getloadavg()[0]:.1f} before" if hasattr(os, "getloadavg") else "load unknown"
+    return f"load {psutil.getloadavg()[0]:.1f} before"
 
 
 def _processor() -> str:
-    found = [line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    found = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return found[0] if found else platform.processor() or "processor unknown"
-
-
-def _memory() -> str:
-    found = [int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal")]
-    return f"{found[0] / 1024**2:.0f} GiB" if found else "memory unknown"
-
-
-def _lines(path: str) -> list[str]:
-    try:
-        return Path(path).read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []
 
 
 if __name__ == "__main__":
