@@ -73,7 +73,8 @@ def _size(at: Place) -> int:
 
 def lines(path: Path) -> list[bytes]:
     """Return the whole lines of a file."""
-    return [line for line in path.open("rb") if line.endswith(b"\n")] if path.exists() else []
+    found = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    return [line for line in found if line.endswith(b"\n")]
 
 
 def _expected(number: int) -> bytes:
