@@ -31,9 +31,8 @@ def main() -> int:
 
 def clean_environment() -> dict[str, str]:
     """The environment without the user's settings."""
-    return {
-        name: value for name, value in os.environ.items() if not name.startswith("CONDUCTOR_LLM_") or "_DIR" in name
-    }
+    kept = (name for name in os.environ if not name.startswith("CONDUCTOR_LLM_") or "_DIR" in name)
+    return {name: os.environ[name] for name in kept}
 
 
 def say(text: str) -> None:

@@ -128,9 +128,8 @@ def watch(*jobs: Job) -> None:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
     if failed:
         shown = "\n".join("  | " + line for line in tail)
-        raise SetupError(
-            f"{failed.name} failed. Its last lines follow; the full log is {LOG.relative_to(ROOT)}:\n{shown}"
-        )
+        place = LOG.relative_to(ROOT)
+        raise SetupError(f"{failed.name} failed. Its last lines follow; the full log is {place}:\n{shown}")
 
 
 def show(jobs: tuple[Job, ...], spoken: float) -> float:
@@ -325,10 +324,9 @@ def install() -> None:
     needs = f"{DISK / 1e9:.1f} GB of disk ({free / 1e9:.0f} GB free) and a network"
     if compiles:
         needs = f"a C++ compiler, {needs}.\nsetup: compiling llama.cpp takes some minutes, once; pip brings CMake"
-    print(
-        f"setup: installing into .venv; this needs {needs}{'' if compiles else ', and compiles nothing'}",
-        file=sys.stderr,
-    )
+    else:
+        needs = f"{needs}, and compiles nothing"
+    print(f"setup: installing into .venv; this needs {needs}", file=sys.stderr)
     if compiles:
         require_compiler()
     if free < DISK and not Path(python()).exists():

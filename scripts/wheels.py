@@ -41,9 +41,8 @@ def build_llama(into: Path) -> Path:
 def main() -> None:
     """Build both wheels into dist/."""
     DIST.mkdir(exist_ok=True)
-    subprocess.run(
-        setup.pip("wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", str(DIST), str(setup.ROOT)), check=True
-    )
+    own = setup.pip("wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", str(DIST), str(setup.ROOT))
+    subprocess.run(own, check=True)
     with tempfile.TemporaryDirectory() as place:
         built = build_llama(Path(place))
         if sys.platform == "linux":

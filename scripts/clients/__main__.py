@@ -214,11 +214,9 @@ def _keeps_mcp(desk: Desk, name: str) -> str:
     if name != "codex":
         return "-"
     server = json.dumps([str(HERE.parents[1] / "tests/tools/raw_server.py")])
-    more = (
-        "-c",
-        f"mcp_servers.echo={{command={json.dumps(sys.executable)},args={server},required=true}}",
-    )  # or it asks before its server is there
-    desk.run(*COMMAND, "launch", name, "--", *more, *CLIENTS[name].words, "Is all well?")
+    # If it is not required, the client asks before its server is there.
+    table = f"mcp_servers.echo={{command={json.dumps(sys.executable)},args={server},required=true}}"
+    desk.run(*COMMAND, "launch", name, "--", "-c", table, *CLIENTS[name].words, "Is all well?")
     names = [tool["function"]["name"] for tool in desk.script.seen[-1].get("tools", ())]
     assert any("echo" in each for each in names), f"the worker has {', '.join(sorted(names, reverse=True))}"
     return "ok"

@@ -123,7 +123,8 @@ class Tries:
             with suppress(ValueError):  # a call that was killed left the last line incomplete
                 data = json.loads(line)
                 self._seconds += data.pop("seconds")
-                self._done[data.pop("name")] = Outcome(**data)
+                name = data.pop("name")
+                self._done[name] = Outcome(**data)
 
     def add(self, name: str, outcome: Outcome, seconds: float) -> None:
         """Keep what came of a try, for campaigns that try several things at the same time."""

@@ -175,9 +175,8 @@ def events() -> Topic:
 
 def _object(name: str, kind: Any) -> Part:
     hints = get_type_hints(kind)
-    rows = tuple(
-        (field.name, _called(hints[field.name]) + _optional(field)) for field in fields(kind) if field.name != "at"
-    )
+    keys = [field for field in fields(kind) if field.name != "at"]
+    rows = tuple((key.name, _called(hints[key.name]) + _optional(key)) for key in keys)
     return Part(title=name, text=" ".join((kind.__doc__ or "").split()), columns=("Key", "Value"), rows=rows)
 
 

@@ -67,10 +67,8 @@ def leads_to(name: str, extras: Iterable[str]) -> Iterable[tuple[str, frozenset[
     lines: list[str] = []
     if name == NAME:  # not what is installed: that may be older
         project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-        lines = [
-            *project["dependencies"],
-            *(each for extra in extras for each in project["optional-dependencies"][extra]),
-        ]
+        optional = project["optional-dependencies"]
+        lines = [*project["dependencies"], *(each for extra in extras for each in optional[extra])]
     else:
         with suppress(PackageNotFoundError):
             lines = requires(name) or []
