@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +31,13 @@ def load() -> Any:
     sys.path.remove(str(BENCHMARKS))
 
 
-def run(script: str, job: Path, *more: str) -> dict[str, Any]:
+def run(script: str, job: Path, *more: str) -> Any:
     """What a script of the benchmark found in a process of its own."""
     command = [sys.executable, str(BENCHMARKS / script), str(job), str(time.monotonic()), *more]
-    source = str(BENCHMARKS.parent / "src")
-    environ = os.environ | {"PYTHONPATH": source, "OMP_NUM_THREADS": "1"}
+    environ = os.environ | {"PYTHONPATH": str(BENCHMARKS.parent / "src"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=100, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    return json.loads(done.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -51,28 +52,38 @@ def job(tmp_path_factory: pytest.TempPathFactory, load: Any) -> Path:
     return path
 
 
-def test_a_second_process_takes_the_prefix_from_disk_and_writes_the_forced_plan(job: Path) -> None:
+@pytest.fixture
+def find(load: Any, job: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], Any]:
+    """As `run` of live_conductor.py, in this process."""
+    live, given = load("live_conductor"), json.loads(job.read_text())
+    monkeypatch.setattr(live, "LlamaOptions", partial(live.LlamaOptions, threads=1))
+    monkeypatch.setattr(live, "PAIRS", 2)
+    return lambda what, number: asyncio.run(live.main(given, time.monotonic(), what, number))
+
+
+def test_a_second_process_takes_the_prefix_from_disk_and_writes_the_forced_plan(
+    job: Path, find: Callable[[str, int], Any]
+) -> None:
     """The whole prefix is remembered, the plan is the forced one, and the token that was to be refused was refused."""
-    first, second = run("live_conductor.py", job, "plan", "40"), run("live_conductor.py", job, "plan", "40")
+    first, second = find("plan", 40), run("live_conductor.py", job, "plan", "40")
     assert first["cached"] == 0
     assert 0 < second["read"] - second["cached"] < 200 < second["cached"]
     assert (second["refusals"], first["draws"][40] > 0) == (1, True)
     assert 0 < second["took"]["import"] < second["took"]["load"] < second["took"]["step"] < second["took"]["plan"]
 
 
-def test_many_questions_read_only_what_is_their_own(job: Path) -> None:
-    found = run("live_conductor.py", job, "live", "4")
+def test_many_questions_read_only_what_is_their_own(find: Callable[[str, int], Any]) -> None:
+    found = find("live", 4)
     assert len(found["resident"]) == 4
     assert all(0 < read <= own for read, own in zip(found["read"][1:], found["own"][1:], strict=True))
 
 
-def test_decoding_is_measured_in_turns_and_a_prefix_both_ways(job: Path) -> None:
+def test_decoding_is_measured_in_turns_and_a_prefix_both_ways(find: Callable[[str, int], Any]) -> None:
     """Every round has both; the whole prefix is computed once and taken from disk several times."""
-    decoded = run("live_conductor.py", job, "decode", "2")
-    assert [len(decoded[name]) for name in ("ours", "theirs")] == [2, 2]
-    restored = run("live_conductor.py", job, "restore")
+    decoded, restored = find("decode", 1), find("restore", -1)
+    assert [len(decoded[name]) for name in ("ours", "theirs")] == [1, 1]
     assert restored["tokens"] > 200
-    assert (type(restored["computed"]), len(restored["restored"])) == (float, 5)
+    assert (type(restored["computed"]), len(restored["restored"])) == (float, 2)
 
 
 def test_the_naive_script_writes_the_plan_in_json(job: Path) -> None:

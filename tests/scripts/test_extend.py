@@ -57,32 +57,21 @@ def run(source: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def settings(home: Path, text: str) -> None:
-    path = home / "config/conductor-llm/config.toml"
-    path.parent.mkdir(parents=True)
-    path.write_text(text)
-
-
 def test_the_page_has_one_example_of_each_kind() -> None:
     assert [name for name, language, _ in examples() if language == "python"] == [
         "src/conductor_cli/models/program.py", "src/conductor_cli/views/steps.py", "src/conductor_cli/cli/asked.py",
     ]  # fmt: skip
 
 
-def test_an_example_worker_answers(extended: Path, home: Path, tmp_path: Path) -> None:
-    """A program is a worker: it is sent the prompt, and what it writes is the step's answer."""
-    settings(home, '[workers.last]\nkind = "program"\nmodel = "grep -o MARK"\n')
-    plan = tmp_path / "plan.json"
+def test_an_example_worker_answers_and_one_that_fails_is_told(extended: Path, home: Path, tmp_path: Path) -> None:
+    """A program is sent the prompt, and what it writes is the answer. One that is not there is no fault of ours."""
+    path, plan = home / "config/conductor-llm/config.toml", tmp_path / "plan.json"
+    path.parent.mkdir(parents=True)
     step = {"worker": "last", "subtask": "Say MARK", "access": []}
     plan.write_text(json.dumps({"question": "Which?", "steps": [step]}))
+    path.write_text('[workers.last]\nkind = "program"\nmodel = "grep -o MARK"\n')
     assert run(extended, "run", str(plan)) == "MARK\n"
-
-
-def test_an_example_worker_that_fails_is_told(extended: Path, home: Path, tmp_path: Path) -> None:
-    """A program that is not there, or ends badly, is an error of that worker and no fault of ours."""
-    settings(home, '[workers.lost]\nkind = "program"\nmodel = "no-such-program"\n')
-    plan = tmp_path / "plan.json"
-    plan.write_text(json.dumps({"question": "Which?", "steps": [{"worker": "lost", "subtask": "x", "access": []}]}))
+    path.write_text('[workers.last]\nkind = "program"\nmodel = "no-such-program"\n')
     with pytest.raises(AssertionError, match="no-such-program: No such file"):
         run(extended, "run", str(plan))
 

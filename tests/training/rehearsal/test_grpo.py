@@ -22,7 +22,7 @@ from tests.training.rehearsal.solvers import Solvers, plan_text
 from training.rehearsal.asking import build
 from training.rehearsal.exercises import EASY, STRONG, Phase, RehearsalCurriculum, draw_exercises
 from training.rehearsal.grpo import train_conductor
-from training.rehearsal.lessons import Course, Size
+from training.rehearsal.lessons import Size
 from training.rehearsal.plan_lessons import COURSE
 from training.rehearsal.rollouts import build_rollouts
 from training.rehearsal.supervised import loaded, new_model, train_file
@@ -52,12 +52,8 @@ def school(directory: Path, **changes: Any) -> TrainingJob:
     return TrainingJob(**{**values, **changes})
 
 
-def model(tokenizer: Any, course: Course = SMALL) -> Any:
-    return new_model(course, tokenizer.get_vocab_size())
-
-
-def weights(given: Any) -> dict[str, Any]:
-    return {name: weight.clone() for name, weight in given.state_dict().items()}
+def model(tokenizer: Any) -> Any:
+    return new_model(SMALL, tokenizer.get_vocab_size())
 
 
 def test_interrupted_supervised_training_resumes_and_writes_a_file(tmp_path: Path, tokenizer: Any) -> None:
@@ -78,18 +74,13 @@ def test_an_interrupted_training_resumes_to_the_same_metrics_and_weights(tmp_pat
     again = model(tokenizer)
     assert train_conductor(again, tokenizer, school(tmp_path / "cut"), HELD_OUT)
     times = ("seconds", "run_seconds")
-    curves = [
-        [
-            {name: value for name, value in line.items() if name not in times}
-            for line in read_metrics(tmp_path / kind / "curve.jsonl")
-        ]
-        for kind in ("whole", "cut")
-    ]
-    assert [line["step"] for line in curves[0]] == [0, 1, 2, 3]
-    assert curves[0] == curves[1]
-    assert "validation" in curves[0][-1]
-    one, two = weights(whole), weights(again)
-    assert all(torch.equal(one[name], two[name]) for name in one)
+    curves = [read_metrics(tmp_path / kind / "curve.jsonl") for kind in ("whole", "cut")]
+    one, two = ([{key: line[key] for key in line if key not in times} for line in curve] for curve in curves)
+    assert [line["step"] for line in one] == [0, 1, 2, 3]
+    assert one == two
+    assert "validation" in one[-1]
+    weights = again.state_dict()
+    assert all(torch.equal(weight, weights[name]) for name, weight in whole.state_dict().items())
 
 
 def test_weights_that_are_not_finite_stop_the_training(tmp_path: Path, tokenizer: Any) -> None:

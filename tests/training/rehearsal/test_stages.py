@@ -1,24 +1,29 @@
-"""`make rehearsal` in real processes, with a fake trainer that takes no time."""
+"""`make rehearsal` with a fake trainer that takes no time; in real processes where signals end them."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
+from training.rehearsal import __main__ as rehearsal
 from training.stages import clock
 
 ROOT = Path(__file__).resolve().parents[3]
 
 TRAINER = '''
-import json, os, sys, time
+import os, sys
 from pathlib import Path
 
 arguments = sys.argv[1:]
@@ -26,11 +31,10 @@ options = dict(zip(arguments, arguments[1:]))
 out = Path(options.get("--out", arguments[-1]))
 
 
-def learn(name, *makes):
-    """The first call stores a state, the second makes the files. WAIT_name is a pipe to read first, FAIL_name fails."""
-    for each in makes:
-        each.parent.mkdir(parents=True, exist_ok=True)
-    state = makes[0].with_name(name + ".state")
+def learn(name, makes):
+    """The first call stores a state, the second makes the file. WAIT_name is a pipe to read first, FAIL_name fails."""
+    makes.parent.mkdir(parents=True, exist_ok=True)
+    state = makes.with_name(name + ".state")
     print(name + ": learning", flush=True)
     if os.environ.get("WAIT_" + name):
         open(os.environ["WAIT_" + name]).read()
@@ -40,11 +44,7 @@ def learn(name, *makes):
     if not state.exists():
         state.write_text("half")
         sys.exit(3)
-    for each in makes:
-        if os.environ.get("SLOW_" + name):
-            each.touch()
-            time.sleep(1)
-        each.write_text(name)
+    makes.write_text(name)
 
 
 if arguments[0] == "worker":
@@ -68,79 +68,97 @@ else:
     sys.exit(1 if result == "MISSED" or os.environ.get("BREAK") else 0)
 '''
 
-MAIN = """
+WORKERS = ("adding", "spelling", "geography")
+ALL = ("cold", *WORKERS, "table", "cards", "grpo-1", "exam-1")
+SETTINGS: dict[str, object] = {"WORKERS": WORKERS, "FILES": tuple(f"{name}.gguf" for name in WORKERS)}
+MAIN = f"""
 import sys
 from training.rehearsal import __main__ as rehearsal
 
-programs = sys.argv.pop(1)
-rehearsal.WORKERS = ("adding", "spelling", "geography")
-rehearsal.FILES = tuple(f"{name}.gguf" for name in rehearsal.WORKERS)
-rehearsal.TRAIN = (sys.executable, f"{programs}/train.py")
+vars(rehearsal).update({SETTINGS!r}, TRAIN=(sys.executable, "-IS", sys.argv.pop(1)))
 sys.exit(rehearsal.main())
 """
-
-WORKERS = ("adding", "spelling", "geography")
-ALL = ("cold", *WORKERS, "table", "cards", "grpo-1", "exam-1")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Project:
-    """A directory, and the program that stands in for the trainer."""
+    """The directory of a training; beside it is the program that stands in for the trainer."""
 
     out: Path
-    programs: Path
 
-    def start(self, *arguments: str, **environ: str) -> subprocess.Popen[str]:
-        env = {**os.environ, "CONDUCTOR_LLM_CONDUCTOR_MODEL": "nothing", **environ}
-        command = [sys.executable, "-c", MAIN, str(self.programs), "--out", str(self.out), *arguments]
-        return subprocess.Popen(
-            command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+    @property
+    def trainer(self) -> str:
+        return str(self.out.with_name("train.py"))
 
     def run(self, *arguments: str, **environ: str) -> tuple[int, str]:
-        with self.start(*arguments, **environ) as process:
-            output, _ = process.communicate(timeout=60)
-        return process.returncode, output
+        """The exit code and the output of `make rehearsal`, in this process."""
+        changed = SETTINGS | {"TRAIN": (sys.executable, "-IS", self.trainer)}
+        words = ["rehearsal", "--out", str(self.out), *arguments]
+        with (
+            redirect_stdout(io.StringIO()) as said, patch.object(signal, "signal"), patch.object(sys, "argv", words),
+            patch.dict(os.environ, environ), patch.dict(vars(rehearsal), changed),
+        ):  # fmt: skip
+            return rehearsal.main(), said.getvalue()
+
+    def start(self, **environ: str) -> subprocess.Popen[str]:
+        """`make rehearsal` as a process of its own."""
+        command = [sys.executable, "-c", MAIN, self.trainer, "--out", str(self.out)]
+        return subprocess.Popen(
+            command, env={**os.environ, **environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"}, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
 
     def calls(self) -> list[tuple[str, int]]:
         lines = (self.out / "stages.jsonl").read_text().splitlines()
         return [(call["stage"], call["exit"]) for call in map(json.loads, lines)]
 
 
+def new(place: Path) -> Project:
+    (place / "train.py").write_text(TRAINER)
+    return Project(out=place / "rehearsal")
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    (tmp_path / "train.py").write_text(TRAINER)
-    return Project(out=tmp_path / "build" / "rehearsal", programs=tmp_path)
+    return new(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, str]:
+    """A training from nothing to its end, and what it said."""
+    made = new(tmp_path_factory.mktemp("first"))
+    code, output = made.run()
+    assert code == 0, output
+    return made, output
+
+
+@pytest.fixture
+def finished(project: Project, first: tuple[Project, str]) -> Project:
+    """A copy of a training that is done."""
+    shutil.copytree(first[0].out, project.out)
+    return project
 
 
 def read_until(process: subprocess.Popen[str], text: str) -> None:
     """Read the output up to a line with this text."""
     assert process.stdout is not None
-    output = []
-    for line in process.stdout:
-        output.append(line)
-        if text in line:
-            return
-    raise AssertionError("".join(output))
+    assert any(text in line for line in process.stdout)
 
 
 def before(order: Sequence[str], first: str, then: str) -> bool:
     return max(at for at, name in enumerate(order) if name == first) < order.index(then)
 
 
-def test_everything_is_trained_from_nothing(project: Project) -> None:
-    code, output = project.run()
-    assert code == 0, output
+def test_everything_is_trained_from_nothing(first: tuple[Project, str]) -> None:
+    project, output = first
     order = [name for name, _ in project.calls()]
     twice = ("cold", *WORKERS, "grpo-1")
     assert sorted(order) == sorted((*ALL, *twice))
     assert all(before(order, worker, then) for worker in WORKERS for then in ("table", "cards"))
-    assert all(before(order, first, "grpo-1") for first in ("cold", *WORKERS))
+    assert all(before(order, earlier, "grpo-1") for earlier in ("cold", *WORKERS))
     assert before(order, "grpo-1", "exam-1")
     assert "adding: more to do (0." in output
     assert "known phrasings: 0.910 (0.910)" in output
-    assert f"{project.out}/cards.json src/conductor_cli/rehearsal/models/" in output
     assert f"cp {project.out}/cold.gguf src/conductor_cli/rehearsal/models/" in output
     line = json.loads((project.out / "stages.jsonl").read_text().splitlines()[0])
     assert set(line) == {"stage", "at", "wall", "processor", "exit"}
@@ -149,27 +167,26 @@ def test_everything_is_trained_from_nothing(project: Project) -> None:
     assert "0.990" in (project.out / "table.txt").read_text()
 
 
-def test_finished_stages_are_not_repeated(project: Project) -> None:
-    assert project.run("--status")[0] == 3
-    assert not project.out.exists()
-    project.run()
-    before = project.calls()
-    code, output = project.run()
-    assert (code, project.calls()) == (0, before)
+def test_finished_stages_are_not_repeated(finished: Project, tmp_path: Path) -> None:
+    nothing = Project(out=tmp_path / "nothing")
+    assert nothing.run("--status")[0] == 3
+    assert not nothing.out.exists()
+    earlier = finished.calls()
+    code, output = finished.run()
+    assert (code, finished.calls()) == (0, earlier)
     assert "known phrasings: 0.910" in output
-    code, output = project.run("--status")
+    code, output = finished.run("--status")
     assert (code, output.count("done"), output.count("missing")) == (0, len(ALL), 0)
 
 
-def test_a_changed_worker_repeats_the_stages_that_depend_on_it(project: Project) -> None:
+def test_a_changed_worker_repeats_the_stages_that_depend_on_it(finished: Project) -> None:
     """Cards, tables and GRPO start over; the other workers and the supervised training stay."""
-    project.run()
-    earlier = len(project.calls())
-    (project.out / "spelling.gguf").write_text("other spelling")
-    code, output = project.run()
+    earlier = len(finished.calls())
+    (finished.out / "spelling.gguf").write_text("other spelling")
+    code, output = finished.run()
     assert code == 0, output
-    assert {name for name, _ in project.calls()[earlier:]} == {"table", "cards", "grpo-1", "exam-1"}
-    assert [name for name, _ in project.calls()[earlier:]].count("grpo-1") == 2
+    again = [name for name, _ in finished.calls()[earlier:]]
+    assert sorted(again) == ["cards", "exam-1", "grpo-1", "grpo-1", "table"]
     assert "grpo-1: its input files have changed, so it starts over" in output
 
 
@@ -210,31 +227,30 @@ def test_a_failed_stage_ends_the_call(project: Project) -> None:
     assert "spelling: error: the state is damaged" in output
     assert [call for call in project.calls() if call[0] == "spelling"] == [("spelling", 3)]
     assert not (project.out / "table.txt").exists()
-    assert project.run()[0] == 0
 
 
-def test_a_missed_bound_is_reported_at_the_end(project: Project) -> None:
-    code, output = project.run(MISS="1")
-    assert code == 1
-    assert f"a bound is missed: see {project.out}/seed-1/exam.txt" in output
-    assert "ship it" in output
-    assert project.run()[0] == 1
-    assert [name for name, _ in project.calls()].count("exam-1") == 1
-
-
-def test_the_output_of_a_crashed_stage_is_not_stored(project: Project) -> None:
-    code, output = project.run(BREAK="1")
-    assert code == 1
+def test_a_missed_bound_is_reported_at_the_end_and_a_crash_is_no_missed_bound(finished: Project) -> None:
+    """Both have the same exit code. The output of a crashed stage is not stored; a table with a missed bound is."""
+    exam = finished.out / "seed-1" / "exam.txt"
+    exam.unlink()
+    code, output = finished.run(BREAK="1")
+    assert (code, exam.exists()) == (1, False)
     assert "exam-1: FAILED, exit code 1" in output
-    assert not (project.out / "seed-1" / "exam.txt").exists()
+    earlier = len(finished.calls())
+    code, output = finished.run(MISS="1")
+    assert code == 1
+    assert f"a bound is missed: see {exam}" in output
+    assert "ship it" in output
+    assert finished.run()[0] == 1
+    assert finished.calls()[earlier:] == [("exam-1", 1)]
 
 
 def test_once_runs_each_stage_one_time(project: Project) -> None:
-    code, _ = project.run("--once", "--steps", "7")
+    code, _ = project.run("--once")
     assert code == 3
     assert sorted(project.calls()) == sorted((name, 3) for name in ("cold", *WORKERS))
-    project.run("--steps", "7")
-    assert (project.out / "seed-1-steps-7" / "grpo-1-7" / "conductor.gguf").exists()
+    stages = rehearsal.plan(project.out, seeds=(1,), minutes=1, steps=7)
+    assert {"seed-1-steps-7/grpo-*/conductor.gguf", "seed-1-steps-7/exam.txt"} <= {stage.makes for stage in stages}
 
 
 def test_parallel_stages_count_once_on_the_clock() -> None:

@@ -2,46 +2,40 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
+import pytest
+
+from training.rehearsal import train
 from training.rehearsal.lessons import COURSES
 
-WITHOUT = "raise ImportError(\"No module named 'torch'\")\n"
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, list[str]]:
+    """The exit code of a command that fails, and what it says."""
+    with patch.object(sys, "argv", ["train", *arguments]), pytest.raises(SystemExit) as ended:
+        train.main()
+    return ended.value.code, capsys.readouterr().err.splitlines()
 
 
-def run(*arguments: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
-    source = Path(__file__).resolve().parents[3]
-    places = os.pathsep.join(str(place) for place in (path, source, source / "src") if place)
-    command = [sys.executable, "-m", "training.rehearsal.train", *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": places, "COLUMNS": "200"}
-    )
+def test_without_torch_the_command_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, "training.rehearsal.supervised", raising=False)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    code, (said, hint) = refused(capsys, "worker", "spelling", "--out", str(tmp_path))
+    assert code == 3
+    assert said.startswith("error: training needs torch, which cannot be imported: ")
+    assert hint == "  pip install 'conductor-llm[train]'"
 
 
-def test_without_torch_the_command_says_what_to_install(tmp_path: Path) -> None:
-    tmp_path.joinpath("torch.py").write_text(WITHOUT)
-    done = run("worker", "spelling", "--out", str(tmp_path / "out"), path=tmp_path)
-    assert done.returncode == 3
-    assert done.stderr.splitlines() == [
-        "error: training needs torch, which cannot be imported: No module named 'torch'",
-        "  pip install 'conductor-llm[train]'",
-    ]
+def test_an_unknown_worker_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    said = ["error: there is no course for 'poems'", f"  known: {', '.join(COURSES)}"]
+    assert refused(capsys, "worker", "poems") == (2, said)
 
 
-def test_an_unknown_worker_is_refused() -> None:
-    done = run("worker", "poems")
-    assert done.returncode == 2
-    assert done.stderr.splitlines() == [
-        "error: there is no course for 'poems'", f"  known: {', '.join(COURSES)}",
-    ]  # fmt: skip
-
-
-def test_missing_worker_files_are_named(tmp_path: Path) -> None:
-    done = run("table", str(tmp_path))
-    assert done.returncode == 2
-    assert done.stderr.splitlines() == [
-        f"error: there is no {tmp_path / 'spelling.gguf'}", "  python -m training.rehearsal.train worker spelling",
-    ]  # fmt: skip
+def test_missing_worker_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hint = "  python -m training.rehearsal.train worker spelling"
+    said = [f"error: there is no {tmp_path / 'spelling.gguf'}", hint]
+    assert refused(capsys, "table", str(tmp_path)) == (2, said)
