@@ -27,39 +27,28 @@ class Campaign(NamedTuple):
 
 CAMPAIGNS: Final[dict[str, Campaign]] = {
     "state": Campaign(
-        "eight processes, an empty database, a limit of a dollar", "state run", {"rounds": 3}, {"rounds": 100}
-    ),
+        "eight processes, an empty database, a limit of a dollar", "state run", {"rounds": 3}, {"rounds": 100}),
     "outages": Campaign(
-        "the database is stopped, and away for a while", "outages run", {"stops": 5, "outage": 15},
-        {"stops": 50, "outage": 300},
-    ),
+        "the database is stopped, and away for a while", "outages run",
+        {"stops": 5, "outage": 15}, {"stops": 50, "outage": 300}),
     "restart": Campaign(
-        "streams during a rolling restart, and a kill", "replicas restart", {"streams": 30, "seconds": 12},
-        {"streams": 200, "seconds": 60},
-    ),
-    "traces": Campaign(
-        "a database with many traces", "traces run", {"rows": 110_000}, {"rows": 11_000_000}
-    ),
+        "streams during a rolling restart, and a kill", "replicas restart",
+        {"streams": 30, "seconds": 12}, {"streams": 200, "seconds": 60}),
+    "traces": Campaign("a database with many traces", "traces run", {"rows": 110_000}, {"rows": 11_000_000}),
     "throughput": Campaign(
-        "requests a second", "throughput run", {"seconds": 8, "clients": 32},
-        {"seconds": 60, "clients": 64},
-    ),
+        "requests a second", "throughput run", {"seconds": 8, "clients": 32}, {"seconds": 60, "clients": 64}),
     "takeover": Campaign(
-        "runs of killed replicas, which others finish", "takeover run", {"seconds": 30, "clients": 12},
-        {"seconds": 600, "clients": 24},
-    ),
+        "runs of killed replicas, which others finish", "takeover run",
+        {"seconds": 30, "clients": 12}, {"seconds": 600, "clients": 24}),
     "batch": Campaign(
-        "a batch that is killed again and again", "batch run", {"questions": 10_000, "kills": 5},
-        {"questions": 1_000_000, "kills": 20},
-    ),
+        "a batch that is killed again and again", "batch run",
+        {"questions": 10_000, "kills": 5}, {"questions": 1_000_000, "kills": 20}),
     "batch-postgres": Campaign(
-        "the same with PostgreSQL", "batch run", {"questions": 5_000, "kills": 2, "postgres": True},
-        {"questions": 200_000, "kills": 20, "postgres": True},
-    ),
+        "the same with PostgreSQL", "batch run",
+        {"questions": 5_000, "kills": 2, "postgres": True}, {"questions": 200_000, "kills": 20, "postgres": True}),
     "ray": Campaign(
-        "a batch on two nodes of Ray, one of which is killed", "ray_nodes run", {"questions": 2_000},
-        {"questions": 100_000},
-    ),
+        "a batch on two nodes of Ray, one of which is killed", "ray_nodes run",
+        {"questions": 2_000}, {"questions": 100_000}),
 }  # fmt: skip
 
 
