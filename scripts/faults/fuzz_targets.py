@@ -12,10 +12,10 @@ import resource
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic_core import PydanticCustomError
 
@@ -323,8 +323,7 @@ MARKS: Final = (b"\n", b"\r\n", b"\0", b"\\u0000", b"\\ud800", b"\xe2\x80\xa8", 
 """What breaks formats of any kind."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(NamedTuple):
     """`check` raises where a promise breaks. `inputs` is how many inputs one try has."""
 
     check: Callable[[bytes], None]
@@ -461,41 +460,25 @@ def _calls() -> list[bytes]:
 
 
 def _targets() -> dict[str, Target]:
+    plans = (b" | ", b"plan:", b"accept", b'"steps":[', b'"access"', b"model_id = [", b'["all"]', b"```")
     found = {
-        f"plan {name}": Target(
-            check=partial(check_plan_format, name), seeds=partial(_plans, name),
-            words=(b" | ", b"plan:", b"accept", b'"steps":[', b'"access"', b"model_id = [", b'["all"]', b"```"),
-        )
+        f"plan {name}": Target(partial(check_plan_format, name), partial(_plans, name), plans)
         for name in ("native", "published", "json")
-    }  # fmt: skip
-    found["plan file"] = Target(
-        check=check_plan_file, seeds=_plan_files, words=(b'"given"', b'"conversation"', b'"cost"')
-    )
-    found["sse"] = Target(
-        check=check_sse, seeds=partial(_replies, "anthropic"), words=(b"data: ", b"data", b":", b"event: ")
-    )
+    }
+    found["plan file"] = Target(check_plan_file, _plan_files, (b'"given"', b'"conversation"', b'"cost"'))
+    found["sse"] = Target(check_sse, partial(_replies, "anthropic"), (b"data: ", b"data", b":", b"event: "))
     for api in ("chat-completions", "responses", "anthropic", "gemini"):
-        found[f"reply {api}"] = Target(
-            check=partial(check_reply, api), seeds=partial(_replies, api), words=(b"<think>",)
-        )
-    found["settings"] = Target(
-        check=lambda data: check_settings(data, FILE.with_name("config.toml")), seeds=_settings,
-        words=(b"[[", b'"""', b"inf", b"nan", b"1979-05-27", b"0x", b"= {", b"policy.", b"self"), inputs=200,
-    )  # fmt: skip
-    found["trace"] = Target(
-        check=lambda data: check_trace(data, FILE), seeds=_traces, words=(b'"kind":"nested_event"',), inputs=100
-    )
-    found["gguf"] = Target(check=lambda data: check_gguf(data, FILE.with_suffix(".gguf")), seeds=_models, inputs=200)
-    found["media"] = Target(
-        check=check_media, seeds=_media, words=(b"IHDR", b"IEND", b"\xff\xd9", b"%PDF-", b"RIFF", b"VP8X")
-    )
-    found["pdf"] = Target(
-        check=check_pdf, seeds=lambda: [media_files.pdf("one", "two")], inputs=5,
-        words=(b"/Kids", b"/Parent", b"2 0 R", b"/FlateDecode", b"/Length 99999", b"/Encrypt", b"/Prev"),
-    )  # fmt: skip
+        found[f"reply {api}"] = Target(partial(check_reply, api), partial(_replies, api), (b"<think>",))
+    tables = (b"[[", b'"""', b"inf", b"nan", b"1979-05-27", b"0x", b"= {", b"policy.", b"self")
+    found["settings"] = Target(partial(check_settings, file=FILE.with_name("config.toml")), _settings, tables, 200)
+    found["trace"] = Target(partial(check_trace, file=FILE), _traces, (b'"kind":"nested_event"',), 100)
+    found["gguf"] = Target(partial(check_gguf, file=FILE.with_suffix(".gguf")), _models, inputs=200)
+    found["media"] = Target(check_media, _media, (b"IHDR", b"IEND", b"\xff\xd9", b"%PDF-", b"RIFF", b"VP8X"))
+    objects = (b"/Kids", b"/Parent", b"2 0 R", b"/FlateDecode", b"/Length 99999", b"/Encrypt", b"/Prev")
+    found["pdf"] = Target(check_pdf, lambda: [media_files.pdf("one", "two")], objects, 5)
     for api in ("chat_completions", "responses", "messages"):
-        found[f"body {api}"] = Target(check=partial(check_body, api), seeds=partial(_bodies, api))
-    found["mcp"] = Target(check=check_mcp, seeds=_calls, inputs=100)
+        found[f"body {api}"] = Target(partial(check_body, api), partial(_bodies, api))
+    found["mcp"] = Target(check_mcp, _calls, inputs=100)
     return found
 
 

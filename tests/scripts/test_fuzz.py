@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ FEW = {"pdf": 1, "gguf": 5, "trace": 5}
 @pytest.mark.parametrize("name", TARGETS)
 def test_damaged_inputs_are_read_or_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The inputs that a target begins with, and the first damaged ones, break no promise."""
-    monkeypatch.setitem(TARGETS, name, replace(TARGETS[name], inputs=FEW.get(name, 40)))
+    monkeypatch.setitem(TARGETS, name, TARGETS[name]._replace(inputs=FEW.get(name, 40)))
     seeds = [] if name == "pdf" else TARGETS[name].seeds()[:3]
     assert not any(fuzz.try_input(name, seed) for seed in seeds)
     assert fuzz._try_inputs(name, "1").problem == ""
