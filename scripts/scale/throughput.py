@@ -1,54 +1,103 @@
-"""Requests a second of 1, 2 and 4 replicas with limits on, on the same cores as their clients.
+"""Requests a second of 1, 2 and 4 replicas with limits on, and of other gateways, on the same cores.
+
+The others are found below `build/rivals`, and are left out where they are not installed:
+
+    python -m venv build/rivals/litellm && build/rivals/litellm/bin/pip install 'litellm[proxy]'
+    npm install --prefix build/rivals @portkey-ai/gateway
 
 Each is asked for whole answers of a model that answers at once. A replica makes two calls for one, of the planner and
-of a worker, under the limits of a day in PostgreSQL.
+of a worker, under the limits of a day in PostgreSQL. litellm's proxy has two processes, a key, and the budget of a
+provider in memory: its database needs a program of Prisma that is no package.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
 
 import aiohttp
 
 from scripts.scale.replicas import SETTINGS, Replicas, free_port, request_body
-from scripts.scale.stage import Figure, percentile, place
+from scripts.scale.stage import ROOT, Figure, Place, percentile, place
 from tests.state.cluster import cluster
+
+RIVALS: Final = ROOT / "build/rivals"
+BUDGET: Final = """\
+model_list:
+  - {{model_name: conductor, litellm_params: {{model: openai/alpha, api_base: "{url}", api_key: none}}}}
+general_settings: {{master_key: sk-scale}}
+litellm_settings: {{telemetry: false}}
+router_settings:
+  provider_budget_config: {{openai: {{budget_limit: 1000000, time_period: 1d}}}}
+"""
+
+
+@dataclass
+class Target:
+    """Who is asked: its addresses, and the headers that it wants."""
+
+    urls: list[str]
+    headers: Mapping[str, str] = field(default_factory=dict)
+    model: str = "conductor"
 
 
 def run(*, seconds: int, clients: int) -> Iterator[Figure]:
-    """Ask each as fast as it answers, and the first replicas at half of that rate."""
+    """Ask each as fast as it answers, and the first replica at half of that rate."""
+    direct = 0.0
+    rates = dict[str, float]()
     with place() as at:
-        direct = percentile(asyncio.run(_ask([at.port], seconds / 2, 1, model="alpha")), 0.99)
+        double = Target([f"http://127.0.0.1:{at.port}"], model="alpha")
+        direct = percentile(asyncio.run(_ask(double, seconds / 2, 1)), 0.99)
     for count in (1, 2, 4):
         with cluster() as postgres, place() as at:
             at.configure(f'state = "{postgres.new_database()}"', SETTINGS)
             replicas = Replicas(at, [free_port() for _ in range(count)])
             asyncio.run(replicas.start_all())
+            target = Target([f"http://127.0.0.1:{port}" for port in replicas.ports])
             name = f"{count} replica{'s' * (count > 1)}, limits on"
-            asyncio.run(_ask(replicas.ports, 1, clients))  # what is loaded at the first request
-            times = asyncio.run(_ask(replicas.ports, seconds, clients))
-            rate = len(times) / seconds
-            p50, p99 = (1000 * percentile(times, part) for part in (0.5, 0.99))
-            yield Figure(f"{name}, {clients} clients", f"{rate:,.0f}/s, p50 {p50:.0f} ms, p99 {p99:.0f} ms")
+            yield from _measure(name, target, seconds, clients, rates)
             if count < 4:
-                times = asyncio.run(_ask(replicas.ports, seconds, clients, rate / 2))
+                times = asyncio.run(_ask(target, seconds, clients, rates[name] / 2))
                 added = 1000 * (percentile(times, 0.99) - direct)
-                what = f"{name}: p99 added at half of that"
-                yield Figure(what, f"{added:.0f} ms", "<= 20 ms", added <= 20, timed=True)
+                yield Figure(
+                    f"{name}: p99 added at half of that", f"{added:.0f} ms", "<= 20 ms", added <= 20, timed=True
+                )
+    ours = rates["2 replicas, limits on"]
+    for name, start in (("litellm", _litellm), ("Portkey", _portkey)):
+        with place() as at, start(at) as rival:
+            if rival is None:
+                yield Figure(f"{name}'s gateway", "is not installed")
+                continue
+            yield from _measure(f"{name}'s gateway", rival, seconds, clients, rates)
+        if name == "litellm":
+            times_faster = ours / rates[f"{name}'s gateway"]
+            yield Figure("2 replicas beside 2 processes of litellm", f"{times_faster:.1f} times", ">= 4",
+                         times_faster >= 4, timed=True)  # fmt: skip
 
 
-async def _ask(
-    ports: list[int], seconds: float, clients: int, rate: float = 0.0, model: str = "conductor"
-) -> list[float]:
+def _measure(
+    name: str, target: Target, seconds: float, clients: int, rates: dict[str, float]
+) -> Iterator[Figure]:  # fmt: skip
+    asyncio.run(_ask(target, 1, clients))  # what is loaded at the first request
+    times = asyncio.run(_ask(target, seconds, clients))
+    rates[name] = len(times) / seconds
+    p50, p99 = (1000 * percentile(times, part) for part in (0.5, 0.99))
+    yield Figure(f"{name}, {clients} clients", f"{rates[name]:,.0f}/s, p50 {p50:.0f} ms, p99 {p99:.0f} ms")
+
+
+async def _ask(target: Target, seconds: float, clients: int, rate: float = 0.0) -> list[float]:
     """Return how long each answer took; with a `rate`, so many requests a second begin, however long others take."""
     times, refused, began_at, begun = list[float](), list[str](), time.monotonic(), 0
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as client:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), headers=target.headers) as client:
 
         async def keep_on(number: int) -> None:
             nonlocal begun
-            url = f"http://127.0.0.1:{ports[number % len(ports)]}/v1/chat/completions"
+            url = f"{target.urls[number % len(target.urls)]}/v1/chat/completions"
             while (began := time.monotonic()) < began_at + seconds:
                 if rate:
                     began = began_at + begun / rate
@@ -56,7 +105,7 @@ async def _ask(
                     if began > began_at + seconds:
                         return
                     await asyncio.sleep(max(0.0, began - time.monotonic()))
-                async with client.post(url, json=request_body(number) | {"model": model}) as answer:
+                async with client.post(url, json=request_body(number) | {"model": target.model}) as answer:
                     text = await answer.text()
                 if answer.status == 200:
                     times.append(time.monotonic() - began)
@@ -67,3 +116,43 @@ async def _ask(
     if len(refused) > len(times):
         raise RuntimeError(refused[0])
     return times
+
+
+@contextmanager
+def _litellm(at: Place) -> Iterator[Target | None]:
+    program, port = RIVALS / "litellm/bin/litellm", free_port()
+    if not program.exists():
+        yield None
+        return
+    file = at.home / "litellm.yaml"
+    file.write_text(BUDGET.format(url=f"http://127.0.0.1:{at.port}/v1"))
+    at.start(program, "--config", file, "--host", "127.0.0.1", "--port", port, "--num_workers", 2, log="litellm")
+    headers = {"authorization": "Bearer sk-scale"}
+    asyncio.run(_wait_for(f"http://127.0.0.1:{port}/health/liveliness", at.home / "litellm"))
+    yield Target([f"http://127.0.0.1:{port}"], headers)
+
+
+@contextmanager
+def _portkey(at: Place) -> Iterator[Target | None]:
+    program, port = RIVALS / "node_modules/@portkey-ai/gateway/build/start-server.js", free_port()
+    if not program.exists():
+        yield None
+        return
+    at.start("node", program, "--headless", f"--port={port}", log="portkey")
+    asyncio.run(_wait_for(f"http://127.0.0.1:{port}/", at.home / "portkey"))
+    headers = {
+        "authorization": "Bearer none", "x-portkey-provider": "openai",
+        "x-portkey-custom-host": f"http://127.0.0.1:{at.port}/v1",
+    }  # fmt: skip
+    yield Target([f"http://127.0.0.1:{port}"], headers, model="alpha")
+
+
+async def _wait_for(url: str, log: Path) -> None:
+    """Return when somebody answers. Raises `RuntimeError` after two minutes."""
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as client:
+        for _ in range(600):
+            with suppress(aiohttp.ClientError, TimeoutError):
+                async with client.get(url):
+                    return
+            await asyncio.sleep(0.2)
+    raise RuntimeError(f"{url} does not answer; {log} says why")
