@@ -36,7 +36,8 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
         {"streams": 30, "seconds": 12}, {"streams": 200, "seconds": 60}),
     "traces": Campaign("a database with many traces", "traces run", {"rows": 110_000}, {"rows": 11_000_000}),
     "throughput": Campaign(
-        "requests a second, beside other gateways", "throughput run", {"seconds": 8, "clients": 32}, {"seconds": 60, "clients": 64}),
+        "requests a second, beside other gateways", "throughput run",
+        {"seconds": 8, "clients": 32}, {"seconds": 60, "clients": 64}),
     "takeover": Campaign(
         "runs of killed replicas, which others finish", "takeover run",
         {"seconds": 30, "clients": 12}, {"seconds": 600, "clients": 24}),
