@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from conductor_cli.core.chat import Attachment, Chunk, Message, Request, Tool
+from conductor_cli.core.chat import Attachment, Chunk, Message, Request, Tool, ToolCall, join_tool_calls
 from conductor_cli.core.pool import Worker
+from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import open_model
 from conductor_cli.models.chat_api_model import ChatApiModel
@@ -64,8 +66,23 @@ def replies(script: Script, *requests: Request, **how: Any) -> tuple[list[list[C
         return play(ChatApiModel(how.pop("model", "m"), f"{server.url}/v1", **how), *requests), server.requests
 
 
-def text(chunks: list[Chunk]) -> str:
+def text(chunks: Iterable[Chunk]) -> str:
     return "".join(chunk.text for chunk in chunks)
+
+
+def thinking(chunks: list[Chunk]) -> str:
+    return "".join(chunk.thinking for chunk in chunks)
+
+
+def calls(chunks: list[Chunk]) -> tuple[ToolCall, ...]:
+    return join_tool_calls(chunk.tool_call for chunk in chunks if chunk.tool_call)
+
+
+def used(chunks: list[Chunk]) -> Usage:
+    """What the last chunk says was used."""
+    usage = chunks[-1].usage
+    assert usage is not None
+    return usage
 
 
 def notes(chunks: list[Chunk]) -> list[str]:
@@ -77,6 +94,18 @@ def answering(value: Any, status: int = 200, **headers: str) -> Script:
 
     async def script(_: SeenStep, wire: Wire) -> None:
         await wire.json(value, status, **headers)
+
+    return script
+
+
+def refusing(errors: Mapping[str, Mapping[str, Any]], then: Script, status: int = 400) -> Script:
+    """A server that refuses each of these fields with its error, one at a time, and takes the rest."""
+
+    async def script(seen: SeenStep, wire: Wire) -> None:
+        for name, error in errors.items():
+            if name in seen.json:
+                return await wire.json({"type": "error", "error": error}, status)
+        return await then(seen, wire)
 
     return script
 

@@ -15,7 +15,6 @@ from conductor_cli.core.redact import Secrets
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.command.adapter import MAX_EVENT_BYTES, EventReply
 from conductor_cli.models.command.events import READERS
-from conductor_cli.models.command.programs import PROGRAMS
 
 CAPTURED = Path(__file__).with_name("agent_events")
 ANSWER = "The answer of the double is 42."
@@ -102,8 +101,7 @@ def test_what_an_agent_does_not_count_is_estimated() -> None:
         {"type": "item.completed", "item": {"type": "file_change", "changes": [1, {"path": 2}]}},
         {"type": "tool_use", "part": {"state": {"input": {"command": [1]}}}, "parameters": 1, "tool_name": {}},
         {"type": "step_finish", "part": {"tokens": {"input": -1, "output": True, "cache": 1}, "cost": float("inf")}},
-        {"type": "turn.completed", "usage": {"input_tokens": 10**30, "output_tokens": "9"}},
-        {"type": "turn.completed", "usage": {"input_tokens": float("inf"), "output_tokens": -1e30}},
+        {"type": "turn.completed", "usage": {"input_tokens": 10**30, "output_tokens": -1e30}},
         {"type": "result", "status": "success", "stats": {"input_tokens": 10**400, "total_tokens": float("nan")}},
         {"type": "message", "role": "assistant", "content": {"text": 1}},
     ],
@@ -136,14 +134,6 @@ def test_keys_are_redacted_in_answers_and_thinking() -> None:
         "item": {"type": "command_execution", "command": f"echo {key}", "exit_code": 1},
     }
     assert said(read("codex", lines(command, message))[1]) == ("it is [key]", "[command: echo [key], failed]\n")
-
-
-def test_every_preset_has_a_reader_and_an_install_hint() -> None:
-    for kind, program in PROGRAMS.items():
-        if kind != "command":
-            assert program.events in READERS
-            assert program.command
-            assert program.install
 
 
 def test_what_did_not_stop_an_agent_is_a_note_and_no_word_of_it() -> None:

@@ -31,16 +31,13 @@ BODIES: dict[str, tuple[Any, str]] = {
     ),
     "fastapi": ({"detail": "Not here"}, "Not here"),
     "fastapi-422": ({"detail": [{"loc": ["body", "seed"], "msg": "no", "input": {"a": 1}}]}, "['body', 'seed']: no"),
-    "vllm": ({"object": "error", "message": "Too long", "code": 400}, "Too long"),
 }
 """Error bodies as servers send them, and their message."""
 
 
-def refusal(status: int, body: Any = b"", *secrets: str, **headers: str) -> ApiError:
+def refusal(status: int, body: Any = b"") -> ApiError:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return error_of_response(
-        "host", status, {name.replace("_", "-"): value for name, value in headers.items()}, data, Secrets(*secrets)
-    )
+    return error_of_response("host", status, {}, data, Secrets())
 
 
 @pytest.mark.parametrize(("body", "message"), BODIES.values(), ids=BODIES)
@@ -51,20 +48,12 @@ def test_the_message_of_each_shape_of_error_body_is_found(body: Any, message: st
 @pytest.mark.parametrize(
     ("status", "reason"),
     [
-        (400, "refused"), (401, "auth"), (402, "refused"), (403, "auth"), (404, "missing"), (405, "missing"),
-        (408, "overloaded"), (409, "overloaded"), (413, "refused"), (418, "refused"), (422, "refused"),
-        (425, "overloaded"), (429, "rate"), (500, "overloaded"), (502, "overloaded"), (503, "overloaded"),
-        (504, "overloaded"), (529, "overloaded"), (301, "missing"), (307, "missing"),
+        (400, "refused"), (401, "auth"), (402, "refused"), (403, "auth"), (404, "missing"), (408, "overloaded"),
+        (418, "refused"), (429, "rate"), (500, "overloaded"), (529, "overloaded"), (301, "missing"),
     ],
 )  # fmt: skip
 def test_each_status_has_its_meaning(status: int, reason: str) -> None:
     assert refusal(status).reason == reason
-
-
-def test_a_redirect_says_where_it_leads() -> None:
-    error = refusal(308, b"", location="https://elsewhere.test/v1")
-    assert "not followed" in str(error)
-    assert "https://elsewhere.test/v1" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +93,6 @@ def test_foreign_words_are_short_clean_and_without_secrets(text: str, secret: st
     ("headers", "seconds"),
     [
         ({"retry-after": "7"}, 7.0),
-        ({"retry-after": "0.5"}, 0.5),
         ({"retry-after": "Thu, 01 Jan 1970 00:01:40 GMT"}, 40.0),
         ({"retry-after": "Thu, 01 Jan 1970 00:00:01 GMT"}, 0.0),
         ({"retry-after": "soon"}, None),
@@ -124,10 +112,8 @@ def test_the_wait_that_a_server_asks_for_is_read(headers: dict[str, str], second
         ({"error": {"message": "m", "code": 429}}, "rate"),
         ({"error": {"message": "m", "code": "rate_limit_exceeded"}}, "rate"),
         ({"error": {"message": "m", "type": "overloaded_error"}}, "overloaded"),
-        ({"error": {"message": "m", "code": 502}}, "overloaded"),
         ({"error": {"message": "m", "type": "authentication_error"}}, "auth"),
         ({"error": {"message": "m", "code": "context_length_exceeded"}}, "length"),
-        ({"error": {"message": "m", "code": "model_not_found"}}, "missing"),
         ({"error": "gone"}, "broken"),
         ({"object": "error", "message": "m", "code": 400}, "refused"),
     ],
@@ -152,7 +138,6 @@ def test_an_error_inside_an_answer_has_a_meaning_by_its_code(value: Any, reason:
         ({"error": {"message": "stop asking me"}}, "stop", ""),
         ({"error": {"message": "m", "param": "temperature"}}, "seed", ""),
         ({"detail": [{"loc": ["body"], "msg": "bad", "input": {"seed": 1}}]}, "seed", ""),
-        ({"error": {"message": "m", "param": "messages"}}, "seed", ""),
     ],
 )
 def test_the_parameter_that_a_server_names_is_found(body: Any, sent: str, name: str) -> None:

@@ -12,7 +12,7 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.core.usage import MAX_COUNTED
 from conductor_cli.models.chat_apis import CHAT_APIS
 from conductor_cli.models.stream_decoder import usage_of
-from tests.models.kit import TALK, answering, asked_by, speaking, text
+from tests.models.kit import TALK, answering, asked_by, refusing, speaking, text, thinking, used
 from tests.servers import Script, SeenStep, Wire
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
@@ -54,21 +54,11 @@ def refused(status: int, error: dict[str, Any]) -> Script:
     return answering({"error": error}, status)
 
 
-def thinking(chunks: list[Chunk]) -> str:
-    return "".join(chunk.thinking for chunk in chunks)
-
-
 def test_a_key_is_sent_as_its_provider_wants_it() -> None:
     _, (seen,) = replies(fine, "anthropic")
     assert (seen.method, seen.path) == ("POST", "/v1/messages")
     assert (seen.headers["x-api-key"], seen.headers["anthropic-version"]) == ("sk-123456", "2023-06-01")
     assert "authorization" not in seen.headers
-
-
-def test_a_seed_is_left_out_for_anthropic_and_said() -> None:
-    chunks, seen = replies(fine, "anthropic", request=Request(messages=TALK, seed=1))
-    assert "seed" not in seen[0].json
-    assert next(chunk.note for chunk in chunks if chunk.note).endswith("does not accept seed; sent without it")
 
 
 def test_anthropic_s_thinking_text_and_counts_are_read() -> None:
@@ -91,8 +81,7 @@ def test_anthropic_s_thinking_text_and_counts_are_read() -> None:
         "anthropic",
     )  # fmt: skip
     assert (text(chunks), thinking(chunks), chunks[-1].finish) == ("It is 3.", "One more.", "stop")
-    usage = chunks[-1].usage
-    assert usage is not None
+    usage = used(chunks)
     assert (usage.tokens_in, usage.tokens_cached, usage.tokens_stored, usage.tokens_out) == (240, 200, 30, 15)
 
 
@@ -128,12 +117,8 @@ def test_a_setting_that_is_refused_under_the_api_s_own_name_is_named_as_the_user
 
 
 def test_a_schema_that_is_refused_is_left_out() -> None:
-    async def script(seen: SeenStep, wire: Wire) -> None:
-        if "output_config" in seen.json:
-            said = "output_config: structured outputs are not supported on this model"
-            return await wire.json({"error": {"type": "invalid_request_error", "message": said}}, 400)
-        return await fine(seen, wire)
-
+    said = "output_config: structured outputs are not supported on this model"
+    script = refusing({"output_config": {"type": "invalid_request_error", "message": said}}, fine)
     chunks, _ = replies(script, "anthropic", request=Request(messages=TALK, schema=SCHEMA))
     assert text(chunks) == "3."
     assert "does not accept response_format; sent without it" in chunks[0].note

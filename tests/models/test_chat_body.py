@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import tracemalloc
-from base64 import b64encode
 from typing import Any
 
 import pytest
 
 from conductor_cli.core.chat import Attachment, Message, Request, ToolCall
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.base import ALL_FEATURES, check_features
+from conductor_cli.models.base import check_features
 from conductor_cli.models.chat_body import PIECE, JsonBody, chat_fields, plain_messages, with_texts
-from tests.models.kit import BYTES, CHART, PAPER, WEATHER
+from tests.models.kit import BYTES, CHART
 
 
 def content(attachment: Attachment) -> bytes:
@@ -26,10 +25,6 @@ def fields(*messages: Message, **more: Any) -> dict[str, Any]:
     body = chat_fields(Request(messages=messages, read_attachment=content, **more))
     sent: dict[str, Any] = with_texts(body | {"messages": plain_messages(body["messages"])})
     return sent
-
-
-def encoded(attachment: Attachment) -> str:
-    return f"data:{attachment.media_type};base64,{b64encode(content(attachment)).decode()}"
 
 
 def test_calls_and_results_go_back() -> None:
@@ -50,20 +45,6 @@ def test_calls_and_results_go_back() -> None:
     assert json.loads(sent[1]["tool_calls"][1]["function"]["arguments"]) == {"invalid_arguments": "{"}
     assert sent[2] == {"role": "tool", "content": "Rain.", "tool_call_id": "a1"}
     assert sent[3] == {"role": "tool", "content": "Error: the arguments are no JSON", "tool_call_id": "b2"}
-
-
-def test_files_of_results_follow_the_last_result() -> None:
-    sent = fields(
-        Message(role="tool", content="A chart.", tool_call_id="a1", attachments=(CHART,)),
-        Message(role="tool", content="Rain.", tool_call_id="b2"),
-        Message(role="user", content="And?"),
-    )["messages"]
-    assert [message["role"] for message in sent] == ["tool", "tool", "user", "user"]
-    assert [message["content"] for message in sent[:2]] == ["A chart.", "Rain."]
-    assert sent[2]["content"] == [
-        {"type": "text", "text": "The files of the result a1:"},
-        {"type": "image_url", "image_url": {"url": encoded(CHART)}},
-    ]
 
 
 def test_a_server_gets_back_what_it_wants_and_nothing_else() -> None:
@@ -123,25 +104,6 @@ def test_a_file_that_has_changed_is_an_error() -> None:
     with pytest.raises(ModelError, match=r"chart\.png has changed: 5 bytes instead of 9") as error:
         with_texts(chat_fields(Request(messages=messages, read_attachment=lambda _: b"other")))
     assert error.value.reason == "file"
-
-
-MOVIE = Attachment(name="film.mp4", media_type="video/mp4", sha256="4" * 64, size=1)
-
-
-@pytest.mark.parametrize(
-    ("attachments", "tools", "features", "words"),
-    [
-        ((CHART,), (), ("tools", "pdf"), r"m cannot be sent images: chart\.png"),
-        ((PAPER,), (), ("tools", "image"), r"m cannot be sent PDF files: paper\.pdf"),
-        ((CHART, MOVIE), (), ALL_FEATURES, r"m cannot be sent files of type video/mp4: film\.mp4"),
-        ((), (WEATHER,), ("image", "pdf"), "m cannot be sent tools"),
-    ],
-)
-def test_what_cannot_be_carried_is_refused_by_name(attachments: Any, tools: Any, features: Any, words: str) -> None:
-    message = Message(role="user", content="?", attachments=attachments)
-    with pytest.raises(ModelError, match=words) as error:
-        check_features("m", features, Request(messages=(message,), tools=tools, read_attachment=content))
-    assert not error.value.retryable
 
 
 def test_a_conversation_with_calls_needs_tools() -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import os
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +14,7 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.base import Model, ScriptedModel
 from conductor_cli.models.catalog import open_model
-from tests.models.kit import LITELLM, chunks_of, text
+from tests.models.kit import LITELLM, chunks_of, text, used
 from tests.servers import Loopback, Script, SeenStep, Speaker, Wire, aimock, loopback
 
 pytestmark = LITELLM
@@ -73,16 +71,6 @@ def mock() -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(scope="module")
-def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    for name in ("llama_cpp", "gguf", "numpy"):
-        if importlib.util.find_spec(name) is None:
-            pytest.skip(f"{name} is not installed")
-    from tests.tiny_gguf import make
-
-    return make(tmp_path_factory.mktemp("model") / "tiny.gguf")
-
-
 def adapter(name: str, request: pytest.FixtureRequest) -> Model:
     """A model of each adapter that answers what the capital of France is."""
     if name == "scripted":
@@ -91,7 +79,7 @@ def adapter(name: str, request: pytest.FixtureRequest) -> Model:
         says = "printf 'The capital of France '; sleep 0.1; echo 'is Paris.'"
         return open_model(Worker(name="w", kind="command", options={"command": ["sh", "-c", says]}), environ=os.environ)
     if name == "llama":
-        path = str(request.getfixturevalue("gguf"))
+        path = str(request.getfixturevalue("tiny"))
         return open_model(Worker(name="w", kind="llama", model=path, options={"context": 256}), environ={})
     return REMOTE[name](request.getfixturevalue("mock"))
 
@@ -101,8 +89,7 @@ def test_text_is_the_joined_deltas_and_one_usage_is_last(name: str, request: pyt
     chunks = play(adapter(name, request), asked("What is the capital of France?", 12))[0]
     assert name == "llama" or text(chunks) == PARIS
     assert ends_well(chunks)
-    usage = chunks[-1].usage
-    assert usage is not None
+    usage = used(chunks)
     assert min(usage.tokens_in, usage.tokens_out, usage.calls) > 0
     assert chunks[-1].finish in (("stop", "length") if name == "llama" else ("stop",))
 

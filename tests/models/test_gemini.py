@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from conductor_cli.core.chat import Message, Request, Tool, ToolCall
-from tests.models.kit import ASK, TALK, WEATHER, answering, text
-from tests.models.test_anthropic_tools import calls
+from tests.models.kit import ASK, TALK, WEATHER, answering, calls, text
 from tests.models.test_chat_apis import events, failure, fine, replies
 from tests.servers import SeenStep, delta
 
@@ -74,7 +73,7 @@ def test_calls_go_back_with_their_signatures() -> None:
     script = events(delta(tool_calls=[call]), delta(tool_calls=[other]), delta(finish="stop"))
     chunks = replies(script, "gemini", NEW, Request(messages=(ASK,), tools=(WEATHER,)))[0]
     assert chunks[-1].finish == "tool"
-    found = tuple(ToolCall(id=own, name=name, arguments=given) for own, name, given in calls(chunks))
+    found = calls(chunks)
     turn = Message(role="assistant", content="", tool_calls=found, provider_data=chunks[-1].provider_data)
     results = (Message(role="tool", content="7", tool_call_id=each.id) for each in found)
     assert sent(ASK, turn, *results, tools=(WEATHER,)).json["messages"][1]["tool_calls"] == [call, other]

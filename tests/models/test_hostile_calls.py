@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from conductor_cli.core.chat import Chunk, Message, Request, join_tool_calls
+from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.redact import Secrets
 from conductor_cli.models.base import Model
 from conductor_cli.models.stream_decoder import MAX_ARGUMENTS, MAX_CALLS, MAX_KEPT, ChatReplyDecoder, ToolCallDecoder
-from tests.models.kit import ASK, WEATHER
+from tests.models.kit import ASK, WEATHER, calls
 from tests.models.test_contract_tools import ADAPTERS, ask, asked
-from tests.servers import SeenStep, Speaker, Wire, delta, loopback, saying, usage
+from tests.servers import Script, SeenStep, Speaker, Wire, delta, loopback, saying, usage
 
 OURS = [name for name in ADAPTERS if not name.startswith("litellm")]
 EACH = pytest.mark.parametrize("name", OURS)
@@ -42,6 +42,18 @@ def error_of(name: str, script: Any, request: Request = REQUEST) -> tuple[list[C
         return asyncio.run(go(ADAPTERS[name](server.url)))
 
 
+def calling(*pieces: str, name: str = "weather", **more: Any) -> Script:
+    """A server whose reply is one call with these pieces of arguments."""
+
+    async def script(seen: SeenStep, wire: Wire) -> None:
+        speaker = Speaker(seen, wire)
+        await speaker.begin()
+        await speaker.call(name, *pieces, **more)
+        await speaker.end()
+
+    return script
+
+
 @EACH
 def test_ten_thousand_calls_are_cut_off(name: str) -> None:
     async def script(seen: SeenStep, wire: Wire) -> None:
@@ -57,13 +69,7 @@ def test_ten_thousand_calls_are_cut_off(name: str) -> None:
 
 @EACH
 def test_arguments_beyond_the_limit_are_cut_off(name: str) -> None:
-    async def script(seen: SeenStep, wire: Wire) -> None:
-        speaker = Speaker(seen, wire)
-        await speaker.begin()
-        await speaker.call("weather", '{"city": "', *["x" * 60_000] * 40, '"}')
-        await speaker.end()
-
-    chunks, error = error_of(name, script)
+    chunks, error = error_of(name, calling('{"city": "', *["x" * 60_000] * 40, '"}'))
     assert error.reason == "broken"
     read = sum(len(chunk.tool_call.arguments) for chunk in chunks if chunk.tool_call)
     assert read <= MAX_ARGUMENTS
@@ -72,31 +78,18 @@ def test_arguments_beyond_the_limit_are_cut_off(name: str) -> None:
 @EACH
 @pytest.mark.parametrize("field", ["name", "id"])
 def test_a_name_or_an_id_of_any_length_is_refused(name: str, field: str) -> None:
-    async def script(seen: SeenStep, wire: Wire) -> None:
-        speaker = Speaker(seen, wire)
-        await speaker.begin()
-        await speaker.call(**{"name": "weather", "id": "1", field: "x" * 500_000})
-        await speaker.end()
-
-    assert error_of(name, script)[1].reason == "broken"
+    assert error_of(name, calling(**{"id": "1", field: "x" * 500_000}))[1].reason == "broken"
 
 
 @EACH
 def test_control_characters_in_a_name_do_not_come_back_to_the_server(name: str) -> None:
     evil = "\x1b[31m\x00rm\u202e"
-
-    async def script(seen: SeenStep, wire: Wire) -> None:
-        speaker = Speaker(seen, wire)
-        await speaker.begin()
-        await speaker.call(evil, "{}")
-        await speaker.end()
-
-    chunks, _ = ask(name, script, REQUEST)
-    calls = join_tool_calls(chunk.tool_call for chunk in chunks if chunk.tool_call)
-    assert [call.name for call in calls] == [evil]
-    turn = Message(role="assistant", content="", tool_calls=calls)
-    result = Message(role="tool", content="no such tool", tool_call_id=calls[0].id, is_error=True)
-    _, body = ask(name, script, asked(ASK, turn, result, tools=(WEATHER,)))
+    chunks, _ = ask(name, calling("{}", name=evil), REQUEST)
+    (call,) = calls(chunks)
+    assert call.name == evil
+    turn = Message(role="assistant", content="", tool_calls=(call,))
+    result = Message(role="tool", content="no such tool", tool_call_id=call.id, is_error=True)
+    _, body = ask(name, calling("{}"), asked(ASK, turn, result, tools=(WEATHER,)))
     assert not {"\\u001b", "\\u0000", "\\u202e"} & {body[at : at + 6] for at in range(len(body))}
 
 
@@ -110,9 +103,9 @@ def test_indexes_that_jump_and_ids_that_repeat_are_calls_of_their_own() -> None:
     frames += [delta(tool_calls=[{"index": at, "id": f"odd{n}", "function": {"name": "weather", "arguments": "{}"}}])
                for n, at in enumerate(odd)]  # fmt: skip
     chunks, _ = ask("chat completions", saying(*frames, delta(finish="tool_calls"), usage()), REQUEST)
-    calls = join_tool_calls(chunk.tool_call for chunk in chunks if chunk.tool_call)
-    assert len({call.id for call in calls}) == len(calls) == len(indexes) + len(odd)
-    assert {call.arguments for call in calls} == {"{}"}
+    found = calls(chunks)
+    assert len({call.id for call in found}) == len(found) == len(indexes) + len(odd)
+    assert {call.arguments for call in found} == {"{}"}
 
 
 @pytest.mark.timeout(60)  # work that grows with the square takes longer

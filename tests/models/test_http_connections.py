@@ -53,11 +53,11 @@ async def body_of(client: HttpClient) -> bytes:
         return await answer.body()
 
 
-def one_answer(answer: bytes, *, close: bool = False) -> bytes:
-    """The body of one answer, given as the bytes that a server sends."""
+def one_answer(answer: bytes) -> bytes:
+    """The body of one answer, given as the bytes that a server sends before it closes."""
 
     async def go() -> bytes:
-        async with raw_server(answer, close=close) as url:
+        async with raw_server(answer, close=True) as url:
             client = HttpClient(url)
             try:
                 return await body_of(client)
@@ -78,15 +78,12 @@ WHOLE = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
         b"HTTP/1.1 200 OK\ncontent-length: 2\n\nok",
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-length: 9\r\n\r\n2 \r\nok\r\n0\r\n\r\n",
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1;x=y\r\no\r\n1\r\nk\r\n0\r\nafter: x\r\n\r\n",
+        b"HTTP/1.0 200 OK\r\n\r\nok",
     ],
-    ids=["continue", "early hints", "bare line feeds", "two lengths", "chunks with extensions and trailers"],
+    ids=["continue", "early hints", "bare line feeds", "two lengths", "extensions and trailers", "until it closes"],
 )
 def test_everything_that_http_allows_is_understood(answer: bytes) -> None:
     assert one_answer(answer) == b"ok"
-
-
-def test_a_body_may_end_with_its_connection() -> None:
-    assert one_answer(b"HTTP/1.0 200 OK\r\n\r\nok", close=True) == b"ok"
 
 
 @pytest.mark.parametrize(
@@ -102,7 +99,7 @@ def test_a_body_may_end_with_its_connection() -> None:
 )
 def test_what_is_no_whole_answer_is_broken(answer: bytes) -> None:
     with pytest.raises(ModelError) as error:
-        one_answer(answer, close=True)
+        one_answer(answer)
     assert error.value.reason == "broken"
 
 

@@ -14,7 +14,7 @@ import pytest
 from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.litellm import LiteLLM, error_reason, preload_litellm
-from tests.models.kit import LITELLM, answering, notes, play, speaking
+from tests.models.kit import LITELLM, answering, notes, play, refusing, speaking
 from tests.servers import SeenStep, Wire, aimock, authority, loopback, proxy
 
 pytestmark = LITELLM
@@ -51,20 +51,6 @@ def test_no_money_is_not_waited_for() -> None:
     assert (error.reason, "You have no money" in error.message) == ("refused", True)
 
 
-def test_a_question_is_asked_in_the_words_of_the_provider() -> None:
-    request = Request(messages=ASKED.messages, max_tokens=50, temperature=0.5, stop=("END",))
-    options = {"max_tokens": 20, "headers": {"x-own": "1"}}
-    with loopback(fine) as server:
-        chunks = play(LiteLLM(HAIKU, key="sk-123456", base_url=server.url, options=options), request)[0]
-    seen = server.requests[0]
-    assert seen.path == "/v1/messages"
-    assert (seen.headers["x-api-key"], seen.headers["x-own"]) == ("sk-123456", "1")
-    sent = seen.json
-    assert (sent["max_tokens"], sent["temperature"], sent["stop_sequences"]) == (20, 0.5, ["END"])
-    assert (sent["model"], sent["stream"]) == ("claude-haiku-4-5", True)
-    assert notes(chunks) == []
-
-
 def test_what_a_provider_does_not_know_is_left_out_remembered_and_reported() -> None:
     request = Request(messages=ASKED.messages, seed=3)
     with loopback(fine) as server:
@@ -74,12 +60,8 @@ def test_what_a_provider_does_not_know_is_left_out_remembered_and_reported() -> 
 
 
 def test_what_a_server_refuses_is_left_out_remembered_and_reported() -> None:
-    async def script(seen: SeenStep, wire: Wire) -> None:
-        if "temperature" in seen.json:
-            error = {"type": "invalid_request_error", "message": "`temperature` is deprecated for this model."}
-            return await wire.json({"type": "error", "error": error}, 400)
-        return await fine(seen, wire)
-
+    error = {"type": "invalid_request_error", "message": "`temperature` is deprecated for this model."}
+    script = refusing({"temperature": error}, fine)
     request = Request(messages=ASKED.messages, temperature=0.5)
     with loopback(script) as server:
         both = play(LiteLLM(HAIKU, key="k", base_url=server.url), request, request)

@@ -10,8 +10,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import conductor_cli
-from conductor_cli.core.chat import Attachment, Chunk, Message, Request, Tool
+from conductor_cli.core.chat import Chunk, Message, Request, Tool
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.hardware import physical_cores
 from conductor_cli.models.llama import Llama, LlamaOptions
@@ -27,6 +27,7 @@ from conductor_cli.models.llama.bindings import CancelToken, set_environment
 from conductor_cli.models.llama.engine import LlamaEngine
 from conductor_cli.models.llama.kv_cache import KVCache
 from conductor_cli.models.llama.prompt import PromptPiece
+from tests.models.kit import CHART, chunks_of, text, thinking, used
 from tests.tiny_gguf import CHATML, Extra, make
 
 ONE = LlamaOptions(context=1024, threads=1)
@@ -37,18 +38,13 @@ def ask(text: str = "Check the sum", **more: Any) -> Request:
     return replace(Request(messages=(Message(role="user", content=text),), max_tokens=24), **more)
 
 
-async def reply(model: Llama, request: Request) -> list[Chunk]:
-    async with aclosing(model.stream(request)) as stream:
-        return [chunk async for chunk in stream]
-
-
 def play(path: Path, *requests: Request, options: LlamaOptions = ONE) -> list[list[Chunk]]:
     """The replies to requests asked one after the other of one model."""
 
     async def go() -> list[list[Chunk]]:
         model = Llama(path, options)
         try:
-            return [await reply(model, request) for request in requests]
+            return [await chunks_of(model, request) for request in requests]
         finally:
             await model.close()
 
@@ -65,8 +61,8 @@ def opened(path: Path, **more: Any) -> Iterator[LlamaEngine]:
         engine.close()
 
 
-def test_a_reply_is_begun_with_the_prefill(tmp_path: Path) -> None:
-    with opened(make(tmp_path / "tiny.gguf")) as engine:
+def test_a_reply_is_begun_with_the_prefill(tiny: Path) -> None:
+    with opened(tiny) as engine:
         plain = engine.tokenize(ask())
         begun = engine.tokenize(ask(prefill="Check the<|im_end|>"))
         assert begun.tokens[: len(plain.tokens)] == plain.tokens
@@ -83,10 +79,6 @@ CLEAR = 2
 def clear(text: str = "Check the sum", **more: Any) -> Request:
     """The same, with a reply so short that it does not depend on how the processor rounds."""
     return ask(text, max_tokens=CLEAR, **more)
-
-
-def text(chunks: Iterable[Chunk]) -> str:
-    return "".join(chunk.text for chunk in chunks)
 
 
 def reply_texts(path: Path, *requests: Request, options: LlamaOptions = ONE) -> list[str]:
@@ -126,13 +118,12 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def test_the_last_chunk_has_the_usage(tiny: Path) -> None:
-    last = play(tiny, ask())[0][-1]
-    usage = last.usage
-    assert usage is not None
+    chunks = play(tiny, ask())[0]
+    usage = used(chunks)
     assert (usage.tokens_out, usage.tokens_cached, usage.calls, usage.cost) == (24, 0, 1, None)
     assert usage.tokens_in > 8
     assert usage.seconds > 0
-    assert last.finish == "length"
+    assert chunks[-1].finish == "length"
 
 
 def test_the_same_seed_writes_the_same_text(tiny: Path) -> None:
@@ -150,15 +141,8 @@ def test_the_seed_of_the_model_serves_requests_without_one(tiny: Path) -> None:
 
 
 def test_a_reply_without_a_limit_fills_the_context(tiny: Path) -> None:
-    last = play(tiny, ask(max_tokens=None), options=LlamaOptions(context=256, threads=1))[0][-1]
-    assert last.usage is not None
-    assert (last.usage.tokens, last.finish) == (256, "length")
-
-
-def test_the_model_ends_by_itself(brief: Path) -> None:
-    chunks = play(brief, ask(max_tokens=None, temperature=1.0, seed=3))[0]
-    assert chunks[-1].finish == "stop"
-    assert "<|im_end|>" not in text(chunks)
+    chunks = play(tiny, ask(max_tokens=None), options=LlamaOptions(context=256, threads=1))[0]
+    assert (used(chunks).tokens, chunks[-1].finish) == (256, "length")
 
 
 def test_a_stop_string_ends_the_text_before_it(tiny: Path) -> None:
@@ -182,9 +166,8 @@ def test_thinking_that_the_prompt_opened_is_thinking(models: Path) -> None:
     extra = Extra(template=CHATML + "<think>\n", bias={"<|im_end|>": -50.0, "<|endoftext|>": -50.0})
     path = make(models / "thinks.gguf", extra=extra)
     free, bound = play(path, ask(), ask(grammar='root ::= "A | - | Think"'))
-    assert (text(free), bool("".join(chunk.thinking for chunk in free))) == ("", True)
-    assert free[-1].usage is not None
-    assert free[-1].usage.tokens_reasoning == free[-1].usage.tokens_out == 24
+    assert (text(free), bool(thinking(free))) == ("", True)
+    assert used(free).tokens_reasoning == used(free).tokens_out == 24
     assert text(bound) == "A | - | Think"
 
 
@@ -199,12 +182,8 @@ def test_special_tokens_in_a_question_are_text(tiny: Path) -> None:
         harmless, harmful = ([*tokens(engine, question)] for question in ("1", attack))
         control = [[token for token in found if not vocabulary.token_bytes(token)] for found in (harmless, harmful)]
         assert control[0] == control[1] != []
-        spelled = b"".join(
-            map(
-                vocabulary.token_bytes, vocabulary.tokenize_prompt([PromptPiece(attack, control=False)], nothing).tokens
-            )
-        )
-        assert spelled.decode() == attack
+        read = vocabulary.tokenize_prompt([PromptPiece(attack, control=False)], nothing).tokens
+        assert b"".join(map(vocabulary.token_bytes, read)).decode() == attack
 
     on_thread(tiny, look)
 
@@ -223,10 +202,8 @@ def nothing() -> None:
 def test_pieces_of_a_prompt_are_read_as_one_text(sentence: Path) -> None:
     def look(engine: LlamaEngine) -> None:
         found = tokens(engine, "Check the sum of A")
-        whole = engine.vocabulary.tokenize_prompt(
-            [PromptPiece("<s>[INST] Check the sum of A [/INST]", control=True)], nothing
-        ).tokens
-        assert found == whole
+        whole = [PromptPiece("<s>[INST] Check the sum of A [/INST]", control=True)]
+        assert found == engine.vocabulary.tokenize_prompt(whole, nothing).tokens
         assert found.count(1) == 1
 
     on_thread(sentence, look)
@@ -236,9 +213,7 @@ def test_a_shared_beginning_is_not_read_again(tiny: Path) -> None:
     long = "Read the code. " * 30
     requests = [clear(long + "B"), clear("C")]
     first, second, third = play(tiny, ask(long + "A"), *requests)
-    usages = [chunks[-1].usage for chunks in (first, second, third)]
-    assert all(usages)
-    read = [(usage.tokens_in, usage.tokens_cached) for usage in usages if usage]
+    read = [(used(chunks).tokens_in, used(chunks).tokens_cached) for chunks in (first, second, third)]
     assert read[0][1] == 0
     assert read[1][0] - read[1][1] < 16
     assert 0 < read[2][1] < 40
@@ -250,9 +225,9 @@ def test_a_prompt_that_does_not_fit_is_an_error_with_both_sizes(tiny: Path) -> N
         model = Llama(tiny, LlamaOptions(context=256, threads=1))
         try:
             with pytest.raises(ModelError, match=r"the prompt has \d{3,} tokens, .* holds 256") as error:
-                await reply(model, ask("Check the sum. " * 100))
+                await chunks_of(model, ask("Check the sum. " * 100))
             assert error.value.reason == "length"
-            return text(await reply(model, ask()))
+            return text(await chunks_of(model, ask()))
         finally:
             await model.close()
 
@@ -325,9 +300,9 @@ def test_a_grammar_that_cannot_be_used_is_an_error(tiny: Path) -> None:
         try:
             for grammar, problem in problems.items():
                 with pytest.raises(ModelError, match=re.escape(problem)) as error:
-                    await reply(model, ask(grammar=grammar))
+                    await chunks_of(model, ask(grammar=grammar))
                 assert error.value.reason == "internal"
-            return text(await reply(model, ask(grammar='root ::= "yes"')))
+            return text(await chunks_of(model, ask(grammar='root ::= "yes"')))
         finally:
             await model.close()
 
@@ -368,13 +343,12 @@ def test_a_long_prompt_is_cancelled_between_batches(tiny: Path, monkeypatch: pyt
             await asyncio.to_thread(event.wait)
             task.cancel()
             await asyncio.wait({task})
-        chunks = await reply(model, LONG)
+        chunks = await chunks_of(model, LONG)
         await model.close()
         return chunks
 
     chunks = asyncio.run(go())
-    assert chunks[-1].usage is not None
-    assert 1024 <= chunks[-1].usage.tokens_cached < chunks[-1].usage.tokens_in - 512
+    assert 1024 <= used(chunks).tokens_cached < used(chunks).tokens_in - 512
     assert text(chunks)
 
 
@@ -383,7 +357,7 @@ def test_concurrent_streams_do_not_influence_each_other(tiny: Path) -> None:
 
     async def go() -> list[str]:
         model = Llama(tiny, ONE)
-        replies = await asyncio.gather(*(reply(model, request) for request in requests))
+        replies = await asyncio.gather(*(chunks_of(model, request) for request in requests))
         await model.close()
         return [text(chunks) for chunks in replies]
 
@@ -393,8 +367,8 @@ def test_concurrent_streams_do_not_influence_each_other(tiny: Path) -> None:
 def test_a_waiting_stream_can_be_cancelled(tiny: Path) -> None:
     async def go() -> str:
         model = Llama(tiny, ONE)
-        first = asyncio.ensure_future(reply(model, ask(max_tokens=900)))
-        second = asyncio.ensure_future(reply(model, ask("Left")))
+        first = asyncio.ensure_future(chunks_of(model, ask(max_tokens=900)))
+        second = asyncio.ensure_future(chunks_of(model, ask("Left")))
         await asyncio.sleep(0)
         second.cancel()
         await asyncio.wait({second})
@@ -411,9 +385,9 @@ def test_a_call_ends_at_its_deadline(tiny: Path, monkeypatch: pytest.MonkeyPatch
         model = Llama(tiny, ROOM)
         await model.load()
         with held(monkeypatch, batches=1), pytest.raises(ModelError, match=r"did not finish within 0\.1 s") as error:
-            await reply(model, replace(LONG, deadline=0.05))
+            await chunks_of(model, replace(LONG, deadline=0.05))
         assert error.value.reason == "timeout"
-        found = text(await reply(model, clear()))
+        found = text(await chunks_of(model, clear()))
         await model.close()
         return found
 
@@ -440,7 +414,7 @@ def test_closing_a_model_ends_its_streams(tiny: Path) -> None:
 
 def test_a_model_can_be_used_from_one_event_loop_after_the_other(tiny: Path) -> None:
     model = Llama(tiny, ONE)
-    replies = [text(asyncio.run(reply(model, clear()))) for _ in range(2)]
+    replies = [text(asyncio.run(chunks_of(model, clear()))) for _ in range(2)]
     asyncio.run(model.close())
     assert replies[0] == replies[1] != ""
 
@@ -474,24 +448,6 @@ def test_llama_prints_nothing_by_itself(tiny: Path, models: Path) -> None:
     broken.write_bytes(tiny.read_bytes()[:-100_000])
     done = run(QUIET, tiny, broken)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-def test_llama_cpp_is_imported_on_the_models_thread(tiny: Path) -> None:
-    script = """
-import asyncio, sys, threading
-from conductor_cli.models.llama import Llama
-model = Llama(sys.argv[1])
-assert "llama_cpp" not in sys.modules and "jinja2" not in sys.modules
-seen = []
-def look(event, given):
-    if event == "import" and given[0] == "llama_cpp":
-        seen.append(threading.current_thread() is threading.main_thread())
-sys.addaudithook(look)
-asyncio.run(model.load())
-print(seen[0])
-"""
-    done = run(script, tiny)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "False\n", "")
 
 
 def test_a_program_can_exit_while_a_model_writes(tiny: Path) -> None:
@@ -585,11 +541,9 @@ def test_every_way_to_load_gives_the_same_text(tiny: Path, options: LlamaOptions
     assert reply_texts(tiny, asked, options=options) == reply_texts(tiny, asked)
 
 
-def test_what_a_model_file_cannot_take_is_refused_by_name(tmp_path: Path) -> None:
-    path = make(tmp_path / "tiny.gguf")
+def test_what_a_model_file_cannot_take_is_refused_by_name(tiny: Path) -> None:
     with pytest.raises(ModelError, match=r"tiny\.gguf cannot be sent tools"):
-        play(path, ask(tools=(Tool(name="clock"),)))
-    chart = Attachment(name="chart.png", media_type="image/png", sha256="0" * 64, size=1)
-    message = Message(role="user", content="?", attachments=(chart,))
+        play(tiny, ask(tools=(Tool(name="clock"),)))
+    message = Message(role="user", content="?", attachments=(CHART,))
     with pytest.raises(ModelError, match=r"tiny\.gguf cannot be sent images: chart\.png"):
-        play(path, Request(messages=(message,), read_attachment=lambda _: b"x"))
+        play(tiny, Request(messages=(message,), read_attachment=lambda _: b"x"))

@@ -25,8 +25,8 @@ from conductor_cli.models.llama import Llama, LlamaOptions
 from conductor_cli.models.llama.bindings import CancelToken, load_bindings
 from conductor_cli.models.llama.sampling import choose_index, softmax
 from conductor_cli.run import Conductor, start_run
-from tests.models.conftest import NEVER_ENDS
-from tests.models.test_llama import ask, opened, text
+from tests.models.kit import text, used
+from tests.models.test_llama import ask, opened
 from tests.tiny_gguf import END, INSTRUCT, Extra, make
 
 ABC = ("A", "B", "C")
@@ -64,8 +64,7 @@ def test_a_choice_is_made_without_decoding(partial: Path, reads: list[int]) -> N
         (tokens,) = reads
         (last,) = chunks
         assert (last.text, last.thinking, last.finish) == ("B", "", "stop")
-        assert last.usage is not None
-        assert (last.usage.tokens_in, last.usage.tokens_out, last.usage.calls) == (tokens, 1, 1)
+        assert (used(chunks).tokens_in, used(chunks).tokens_out, used(chunks).calls) == (tokens, 1, 1)
         assert engine.kv_cache.tokens == engine.tokenize(choose(*ABC)).tokens
 
 
@@ -118,8 +117,7 @@ def test_choices_with_the_same_first_token_are_written(partial: Path, reads: lis
             chunks = list(engine.generate(choose(*labels, temperature=1.5, seed=seed), CancelToken()))
             assert text(chunks) in labels
             assert chunks[-1].choice_shares is None
-            assert chunks[-1].usage is not None
-            assert chunks[-1].usage.tokens_out == len(text(chunks)) == len(reads) - 1
+            assert used(chunks).tokens_out == len(text(chunks)) == len(reads) - 1
 
 
 def test_labels_work_with_a_sentencepiece_vocabulary(models: Path) -> None:
@@ -243,13 +241,3 @@ def test_the_conductor_sees_a_part_of_a_long_question(models: Path, tmp_path: Pa
         assert ready.usage.calls == 1
         assert all(question in request.messages[0].content for request in asked)
         assert isinstance(events[-1], ev.RunFinished)
-
-
-def test_a_context_that_is_too_small_is_an_error_with_the_setting(models: Path) -> None:
-    path = make(models / "narrow.gguf", extra=NEVER_ENDS)
-    events, asked = conduct(path, "Why? " * 200, context=512)
-    assert isinstance(events[-1], ev.RunFailed)
-    assert events[-1].error.exit_code == 5
-    assert "256 are kept for the reply, and the context of narrow.gguf holds 512" in events[-1].error.message
-    assert events[-1].error.hint == "give it a larger context: conductor config set conductor.context N"
-    assert asked == []

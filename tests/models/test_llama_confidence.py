@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from conductor_cli.core.chat import Chunk
-from conductor_cli.core.pool import Worker
 from conductor_cli.models.llama.bindings import CancelToken
 from conductor_cli.models.llama.engine import LlamaEngine
-from conductor_cli.models.worker_options import OptionError, check_options
+from tests.models.kit import text, used
 from tests.models.test_llama import ask, opened
 from tests.tiny_gguf import END, Extra, make
 
@@ -28,14 +27,6 @@ def reply(path: Path, refuse_below: float | None, **more: Any) -> list[Chunk]:
     request = ask("Who?", **{"max_tokens": 3, "temperature": 0.0, **more})
     with opened(path, context=256, refuse_below=refuse_below) as engine:
         return list(engine.generate(request, CancelToken()))
-
-
-def written(chunks: list[Chunk]) -> str:
-    return "".join(chunk.text for chunk in chunks)
-
-
-def test_without_the_option_nothing_is_computed(short: Path) -> None:
-    assert reply(short, None)[-1].confidence is None
 
 
 def test_the_confidence_is_the_product_of_the_shares_of_the_tokens(short: Path) -> None:
@@ -53,23 +44,16 @@ def test_the_confidence_is_the_product_of_the_shares_of_the_tokens(short: Path) 
 
 def test_a_reply_below_the_threshold_becomes_a_refusal(short: Path) -> None:
     plain, sure = reply(short, None), reply(short, 0.0)
+    assert plain[-1].confidence is None
     confidence = sure[-1].confidence
     assert confidence is not None
-    assert written(sure) == written(plain) != "?"
+    assert text(sure) == text(plain) != "?"
     unsure = reply(short, confidence * 1.01)
-    assert written(unsure) == "?"
+    assert text(unsure) == "?"
     assert unsure[-1].finish == "stop"
     assert unsure[-1].confidence == pytest.approx(confidence)
-    assert unsure[-1].usage is not None
-    assert plain[-1].usage is not None
-    assert unsure[-1].usage.tokens_out == plain[-1].usage.tokens_out
-    assert written(reply(short, confidence * 0.99)) == written(plain)
-
-
-def test_the_option_is_a_number() -> None:
-    check_options(Worker(name="a", kind="llama", model="a.gguf", options={"refuse_below": 0.5}))
-    with pytest.raises(OptionError, match="refuse_below"):
-        check_options(Worker(name="a", kind="llama", model="a.gguf", options={"refuse_below": "often"}))
+    assert used(unsure).tokens_out == used(plain).tokens_out
+    assert text(reply(short, confidence * 0.99)) == text(plain)
 
 
 FOUR = 'root ::= ("a" | "b") ("c" | "d")'
@@ -83,13 +67,7 @@ def ending(models: Path) -> Path:
 
 def ranked(engine: LlamaEngine, rank: int, **more: Any) -> str:
     request = ask("Who?", **{"max_tokens": 6, "temperature": 0.0, "rank": rank, **more})
-    return "".join(chunk.text for chunk in engine.generate(request, CancelToken()))
-
-
-def test_each_rank_is_another_reply(ending: Path) -> None:
-    with opened(ending, context=256) as engine:
-        replies = [ranked(engine, rank) for rank in range(8)]
-    assert len(set(replies)) == 8
+    return text(engine.generate(request, CancelToken()))
 
 
 def test_replies_come_in_the_order_of_their_probability(ending: Path) -> None:
@@ -103,9 +81,10 @@ def test_replies_come_in_the_order_of_their_probability(ending: Path) -> None:
     assert found == texts
 
 
-def test_a_rank_is_the_same_reply_whatever_was_asked_before(ending: Path) -> None:
+def test_each_rank_is_another_reply_and_the_same_whatever_was_asked_before(ending: Path) -> None:
     with opened(ending, context=256) as engine:
         inorder = [ranked(engine, rank) for rank in range(5)]
+        assert len(set(inorder)) == 5
         assert [ranked(engine, rank, prefill=" the") for rank in (1, 2)] != inorder[1:3]
         assert [ranked(engine, rank) for rank in (4, 2, 3, 0)] == [inorder[rank] for rank in (4, 2, 3, 0)]
 

@@ -14,7 +14,8 @@ from conductor_cli.models.llama import LlamaOptions, loading
 from conductor_cli.models.llama.bindings import CancelToken
 from conductor_cli.models.llama.engine import MIN_GRAMMAR_REPLY, LlamaEngine
 from conductor_cli.run.executor import FATAL
-from tests.models.test_llama import ask, clear, on_thread, play, reply_texts, text
+from tests.models.kit import text, used
+from tests.models.test_llama import ask, clear, on_thread, play, reply_texts
 from tests.tiny_gguf import Extra, lora, make
 
 STEP = 512
@@ -60,21 +61,12 @@ def rooms(path: Path, *requests: Request, options: LlamaOptions = WIDE) -> list[
 
 
 def test_a_context_is_as_large_as_its_prompts_need(tiny: Path) -> None:
-    short, long, endless = ask(), ask(LONG), ask(max_tokens=None)
+    short, long, endless = ask(), ask(LONG), ask(max_tokens=None, grammar='root ::= "a"')
     first, after_short, after_long, again, last = rooms(tiny, short, long, short, endless)
     assert (first, after_short) == (STEP, STEP)
     assert STEP < after_long < 2048
     assert after_long % STEP == 0
     assert (again, last) == (after_long, 2048)
-
-
-def test_a_context_below_the_first_step_is_respected(tiny: Path) -> None:
-    assert rooms(tiny, ask(max_tokens=None), options=LlamaOptions(context=256, threads=1)) == [256, 256]
-
-
-def test_a_context_that_grew_writes_what_a_wide_one_writes(tiny: Path, wide: Callable[..., list[str]]) -> None:
-    requests = (clear(), clear(LONG), clear(LONG, temperature=1.0, seed=5))
-    assert reply_texts(tiny, *requests, options=WIDE) == wide(*requests)
 
 
 def test_an_adapter_lies_over_the_larger_context_too(
@@ -90,12 +82,8 @@ def test_what_was_read_is_copied_into_the_larger_context(tiny: Path, wide: Calla
     first = reply_texts(tiny, first_request, options=WIDE)[0]
     second = continued(first_request, first, "Write it down. " * 40)
     before, after = play(tiny, first_request, second, options=WIDE)
-    read = before[-1].usage
-    usage = after[-1].usage
-    assert read is not None
-    assert usage is not None
-    assert read.tokens_in < STEP < usage.tokens_in
-    assert usage.tokens_cached >= read.tokens_in
+    assert used(before).tokens_in < STEP < used(after).tokens_in
+    assert used(after).tokens_cached >= used(before).tokens_in
     assert text(after) == wide(second)[0]
 
 
@@ -113,10 +101,9 @@ def test_a_larger_context_that_cannot_be_had_is_told_and_the_smaller_one_stays(
         assert error.value.reason == "length"
         assert error.value.reason not in FATAL
         assert engine.context is context
-        *_, last = again = list(engine.generate(ask(), CancelToken()))
+        again = list(engine.generate(ask(), CancelToken()))
         assert text(again) == before
-        assert last.usage is not None
-        assert last.usage.tokens_cached == last.usage.tokens_in - 1
+        assert used(again).tokens_cached == used(again).tokens_in - 1
         assert len(text(engine.generate(ask(LONG), CancelToken()))) > 0
 
     on_thread(tiny, look, WIDE)
@@ -127,9 +114,8 @@ def test_a_prompt_that_fits_is_answered_where_there_is_no_memory_for_a_long_repl
 ) -> None:
     def look(engine: LlamaEngine) -> None:
         monkeypatch.setattr(engine._lib, "llama_init_from_model", lambda *_: None)
-        *_, last = list(engine.generate(ask(max_tokens=None), CancelToken()))
-        assert last.usage is not None
-        assert last.usage.tokens_in + last.usage.tokens_out <= STEP == engine.kv_cache.capacity
+        usage = used(list(engine.generate(ask(max_tokens=None), CancelToken())))
+        assert usage.tokens_in + usage.tokens_out <= STEP == engine.kv_cache.capacity
         planning = ask("Check the sum. " * 60, max_tokens=None, grammar='root ::= "a"')
         assert STEP - MIN_GRAMMAR_REPLY < len(engine.tokenize(planning).tokens) < STEP
         with pytest.raises(ModelError, match="cannot be used"):
@@ -161,9 +147,8 @@ def test_a_state_that_cannot_be_copied_is_read_again(
     def look(engine: LlamaEngine) -> None:
         list(engine.generate(first_request, CancelToken()))
         monkeypatch.setattr(engine._lib, "llama_state_seq_get_size", lambda *_: 0)
-        *_, last = chunks = list(engine.generate(second, CancelToken()))
-        assert last.usage is not None
-        assert last.usage.tokens_cached == 0
+        chunks = list(engine.generate(second, CancelToken()))
+        assert used(chunks).tokens_cached == 0
         assert text(chunks) == expected
 
     on_thread(tiny, look, WIDE)

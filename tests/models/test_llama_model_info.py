@@ -16,7 +16,7 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama import LlamaOptions, read_model_info
 from conductor_cli.models.llama.gguf import check_whole_model, part_files, read_header_and_tensors
 from tests.models.conftest import NEVER_ENDS
-from tests.models.test_llama import ask, play, reply_texts, run
+from tests.models.test_llama import ask, play, reply_texts
 from tests.tiny_gguf import Extra, lora, make
 
 NAMES = [f"model-{number:05}-of-00004.gguf" for number in range(1, 5)]
@@ -85,20 +85,13 @@ def test_a_missing_part_is_named(model: Path, missing: tuple[int, ...]) -> None:
         read_model_info(model)
 
 
-def test_at_most_three_missing_parts_are_named(tmp_path: Path) -> None:
-    path = make(tmp_path / "m-00001-of-00099.gguf")
-    with pytest.raises(ModelError, match=r"00002-of-00099\.gguf, .*00004-of-00099\.gguf and more$"):
-        part_files(path)
-
-
-@pytest.mark.parametrize("number", [2, 4])
-def test_a_further_part_is_refused_with_the_path_of_the_first(model: Path, number: int) -> None:
-    error = refused(model.with_name(NAMES[number - 1]))
-    assert error.message.endswith(f"{NAMES[number - 1]} is not the first part of its model")
+def test_a_further_part_is_refused_with_the_path_of_the_first(model: Path) -> None:
+    error = refused(model.with_name(NAMES[1]))
+    assert error.message.endswith(f"{NAMES[1]} is not the first part of its model")
     assert error.hint == f"name the first part: {model}"
 
 
-@pytest.mark.parametrize(("one", "other"), [(2, 3), (1, 2), (1, 4)])
+@pytest.mark.parametrize(("one", "other"), [(2, 3), (1, 4)])
 def test_swapped_parts_are_an_error(model: Path, one: int, other: int) -> None:
     first, second = (model.with_name(NAMES[number - 1]) for number in (one, other))
     data = first.read_bytes()
@@ -168,33 +161,6 @@ def test_a_part_that_would_crash_llama_cpp_is_an_error(model: Path) -> None:
     assert f"{name} has the type 26" in refused(model).message
 
 
-def test_no_damaged_part_ends_the_process(model: Path) -> None:
-    script = """
-import asyncio, sys
-from pathlib import Path
-from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama import Llama
-async def go(path):
-    model = Llama(path)
-    try:
-        await model.load()
-        print("loaded")
-    except ModelError as error:
-        print(error.reason)
-    await model.close()
-for part in sorted(Path(sys.argv[1]).parent.iterdir()):
-    whole = part.read_bytes()
-    for half in range(2):
-        part.write_bytes(whole[: len(whole) * half // 2])
-        asyncio.run(go(sys.argv[1]))
-    part.write_bytes(whole)
-asyncio.run(go(sys.argv[1]))
-"""
-    done = run(script, model)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.split() == ["file"] * 8 + ["loaded"]
-
-
 # Adapters
 
 
@@ -225,11 +191,9 @@ def test_an_adapter_works_on_a_split_model(tiny: Path, model: Path, tmp_path: Pa
         ({"kind": "control_vector"}, "is not a LoRA adapter"),
         ({"target": "blk.9.attn_q.weight"}, "is for another model than tiny.gguf: it changes blk.9.attn_q.weight"),
         ({"target": "output.weight"}, "it changes output.weight of 64 x 64, where that has 64 x "),
-        ({"type": "model"}, "is not a LoRA adapter"),
         ({"target": "blk.0.attn_q.bias", "rows": 1}, "it changes blk.0.attn_q.bias, which is not a matrix"),
-        ({"target": "blk.0.ffn_norm.weight", "rows": 1}, "it changes blk.0.ffn_norm.weight, which is not a matrix"),
     ],
-    ids=["width", "architecture", "kind", "layer", "other-matrix", "type", "bias", "norm"],
+    ids=["width", "architecture", "kind", "layer", "other-matrix", "bias"],
 )
 def test_a_foreign_adapter_is_an_error(tiny: Path, tmp_path: Path, keys: dict[str, Any], problem: str) -> None:
     path = lora(tmp_path / "lora.gguf", **keys)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections import Counter
-from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,18 +16,12 @@ from conductor_cli.core.profile import PROMPTED
 from conductor_cli.core.prompts import conductor_request, plan_format_context
 from conductor_cli.core.question import Question
 from conductor_cli.models.llama import Llama, LlamaOptions
+from tests.models.kit import chunks_of, text
 from tests.tiny_gguf import Extra, make
 
 EXAMPLES = settings.default.max_examples if settings.default else 0
-SEEDS = max(120, EXAMPLES)  # each pair of pool size and step limit occurs twice, in CI five times
+SEEDS = max(60, EXAMPLES)  # each pair of pool size and step limit occurs, in CI five times
 LINE = re.compile(r"([A-L]) \| (-|[1-4](?: [1-4])*) \| (\S[^|\n]*)")
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Random weights in which line ends and the end of text are likelier, so that plans of every length occur."""
-    extra = Extra(bias={"\n": 4.0, "<|im_end|>": 4.0})
-    return make(tmp_path_factory.mktemp("gguf") / "plans.gguf", seed=1, extra=extra)
 
 
 def fault(text: str, workers: int, limit: int) -> str | None:
@@ -51,8 +43,8 @@ def fault(text: str, workers: int, limit: int) -> str | None:
     return None
 
 
-async def sampled(path: Path) -> list[tuple[int, int, int, str, str]]:
-    """For each seed: the seed, the size of the pool, the limit, the text, and why it ended."""
+async def sampled(path: Path) -> list[tuple[int, int, str, str]]:
+    """For each seed: the size of the pool, the limit, the text, and why it ended."""
     llama = Llama(path, LlamaOptions(context=8192, threads=1))
     plans = []
     try:
@@ -64,32 +56,22 @@ async def sampled(path: Path) -> list[tuple[int, int, int, str, str]]:
             )
             request = conductor_request(Question(text=f"Question {seed}?"), pool, PROMPTED, context)
             request = replace(request, temperature=1.0, seed=seed, max_tokens=5200)
-            text, finish = "", ""
-            async with aclosing(llama.stream(request)) as chunks:
-                async for chunk in chunks:
-                    text += chunk.text
-                    finish = chunk.finish or finish
-            plans.append((seed, workers, limit, text, finish))
+            chunks = await chunks_of(llama, request)
+            plans.append((workers, limit, text(chunks), str(chunks[-1].finish)))
     finally:
         await llama.close()
     return plans
 
 
-@pytest.fixture(scope="module")
-def plans(model: Path) -> list[tuple[int, int, int, str, str]]:
-    """Sampled once for the module."""
-    return asyncio.run(sampled(model))
-
-
 @pytest.mark.timeout(600)
-def test_every_sampled_plan_is_valid(plans: list[tuple[int, int, int, str, str]]) -> None:
-    faults = [(seed, problem) for seed, workers, limit, text, _ in plans if (problem := fault(text, workers, limit))]
-    assert faults == []
+def test_every_sampled_plan_is_valid(models: Path) -> None:
+    """Line ends and the end of text are likely: every length occurs, every limit is reached, every worker named."""
+    path = make(models / "plans.gguf", seed=1, extra=Extra(bias={"\n": 5.0, "<|im_end|>": 5.0}))
+    plans = asyncio.run(sampled(path))
+    assert [problem for workers, limit, plan, _ in plans if (problem := fault(plan, workers, limit))] == []
     assert {finish for *_, finish in plans} == {"stop"}
-
-
-def test_every_length_and_pool_occurs_and_plans_differ(plans: list[tuple[int, int, int, str, str]]) -> None:
-    lengths = Counter((limit, text.count("\n") + 1) for _, _, limit, text, _ in plans)
-    assert set(lengths) == {(limit, length) for limit in range(1, 6) for length in range(1, limit + 1)}
-    assert {line[0] for *_, text, _ in plans for line in text.split("\n")} == set("ABCDEFGHIJKL")
-    assert len({text for *_, text, _ in plans}) >= 0.9 * SEEDS
+    lengths = {(limit, plan.count("\n") + 1) for _, limit, plan, _ in plans}
+    assert {length for _, length in lengths} == {1, 2, 3, 4, 5}
+    assert {(limit, limit) for limit in range(1, 6)} <= lengths
+    assert {line[0] for *_, plan, _ in plans for line in plan.split("\n")} == set("ABCDEFGHIJKL")
+    assert len({plan for *_, plan, _ in plans}) >= 0.9 * SEEDS

@@ -5,14 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from conductor_cli.config.files import read_toml
-from conductor_cli.config.tables import pools_of, workers_of
+from conductor_cli.config.tables import workers_of
 from conductor_cli.core.policy import Policy
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.models import presets
@@ -41,38 +40,17 @@ def prices() -> dict[str, Any]:
     return dict(json.loads(table.read_text(encoding="utf-8")))
 
 
-def test_the_table_of_providers_is_dated() -> None:
-    assert date.fromisoformat(AS_OF) >= date(2026, 11, 1)
+OFFERED = [Worker(name=kind, kind=kind) for kind, preset in PRESETS.items() if preset.model]
+PRICED = [worker for worker in OFFERED if PRESETS[worker.kind].cost == "unknown"]
 
 
-@pytest.mark.parametrize("worker", PUBLISHED, ids=lambda worker: worker.name)
-def test_each_worker_of_the_published_pools_can_be_used(worker: Worker, prices: dict[str, Any]) -> None:
+@pytest.mark.parametrize("worker", [*PRICED, *PUBLISHED], ids=lambda worker: worker.name)
+def test_each_worker_that_is_proposed_has_a_price_and_can_be_used(worker: Worker, prices: dict[str, Any]) -> None:
     row = prices[price_name(worker)]
     assert row["mode"] == "chat"
     assert min(row["input_cost_per_token"], row["output_cost_per_token"]) > 0
     assert row.get("deprecation_date", "9999") > AS_OF
-    assert worker.options["max_tokens"] <= row["max_output_tokens"]
-
-
-PRICED = [kind for kind, preset in PRESETS.items() if preset.model and preset.cost == "unknown"]
-
-
-@pytest.mark.parametrize("kind", PRICED)
-def test_each_model_to_begin_with_is_one_that_has_a_price(kind: str, prices: dict[str, Any]) -> None:
-    row = prices[price_name(Worker(name="w", kind=kind))]
-    assert row["mode"] == "chat"
-    assert min(row["input_cost_per_token"], row["output_cost_per_token"]) > 0
-    assert row.get("deprecation_date", "9999") > AS_OF
-
-
-def test_the_published_pool_is_the_published_one() -> None:
-    published, full = pools_of([POOLS])
-    assert list(published.workers) == [
-        "gemini-2.5-pro", "claude-sonnet-4-6", "gpt-5", "qwen3-32b", "gemma-3-27b", "qwen3-32b-thinking",
-        "r1-distill-qwen-32b",
-    ]  # fmt: skip
-    assert {worker.options["max_tokens"] for worker in PUBLISHED if worker.name in published.workers} == {4096}
-    assert [name.removesuffix("-full") for name in full.workers] == [*published.workers]
+    assert worker.options.get("max_tokens", 0) <= row.get("max_output_tokens", 0)
 
 
 CARDS = presets._shipped_cards()
@@ -105,9 +83,6 @@ def test_the_words_of_a_card_agree_with_the_price_table(line: dict[str, Any], pr
     assert len(line["words"]) <= 60
 
 
-OFFERED = [Worker(name=kind, kind=kind) for kind, preset in PRESETS.items() if preset.model]
-
-
 @pytest.mark.parametrize("worker", [*OFFERED, *PUBLISHED], ids=lambda worker: worker.name)
 def test_each_model_that_a_preset_chooses_has_a_card(worker: Worker) -> None:
     card = builtin_card(worker)
@@ -133,21 +108,11 @@ def test_a_prior_card_is_marked_as_not_measured() -> None:
     assert builtin_card(made("llama", "x.gguf")) == Card()
 
 
-def test_a_card_for_the_workers_own_effort_comes_first() -> None:
-    direct = builtin_card(made("deepinfra", "Qwen/Qwen3-32B", reasoning_effort="none"))
-    thinking = builtin_card(made("deepinfra", "Qwen/Qwen3-32B"))
-    assert direct.strengths["math"] < thinking.strengths["math"]
-    assert builtin_card(made("gemini", "gemini-2.5-pro", thinking_budget=128)) != builtin_card(
-        made("gemini", "gemini-2.5-pro")
-    )
-
-
-def test_figures_of_another_effort_are_nobodys() -> None:
-    assert (
-        builtin_card(made("openai", "gpt-5", reasoning_effort="high"))
-        == builtin_card(made("openai", "gpt-5"))
-        != Card()
-    )
+def test_figures_hold_for_the_effort_that_they_were_measured_with() -> None:
+    direct, thinking = (made("deepinfra", "Qwen/Qwen3-32B", **effort) for effort in ({"reasoning_effort": "none"}, {}))
+    assert builtin_card(direct).strengths["math"] < builtin_card(thinking).strengths["math"]
+    usual = builtin_card(made("openai", "gpt-5"))
+    assert builtin_card(made("openai", "gpt-5", reasoning_effort="high")) == usual != Card()
     assert builtin_card(made("openai", "gpt-5", reasoning_effort="low")) == Card()
     assert builtin_card(made("gemini", "gemini-2.5-pro", thinking_budget=0)) == Card()
 
@@ -180,9 +145,7 @@ def test_what_to_do_about_a_refused_key() -> None:
         ("llm.example.com/v1", "https://llm.example.com/v1"),
         ("192.168.1.5:8000", "http://192.168.1.5:8000"),
         ("openai/gpt-6", ""),
-        ("qwen2.5-7b-q4_k_m", ""),
         ("planner.gguf", ""),
-        ("models/v1", ""),
         ("llama3.2:3b", ""),
         ("", ""),
     ],
@@ -202,14 +165,12 @@ def test_a_missing_key_is_exported_or_stored() -> None:
         ("llama", {"model": "a.gguf"}, "this machine", True),
         ("ollama", {"model": "m"}, "this machine", True),
         ("openai-compatible", {"base_url": "http://127.0.0.1:1/v1"}, "this machine", True),
-        ("openai-compatible", {"base_url": "http://[::1]:1/v1"}, "this machine", True),
         ("openai-compatible", {"base_url": "http://10.0.0.1/v1"}, "10.0.0.1", False),
         ("openai-compatible", {"base_url": "http://127.evil.test/v1"}, "127.evil.test", False),
         ("ollama", {"model": "m", "base_url": "http://gpu.test:11434/v1"}, "gpu.test", False),
         ("openai-compatible", {"base_url": "https://LLM.example.com/v1"}, "llm.example.com", False),
         ("openai", {}, "openai", False),
         ("openai", {"base_url": "https://proxy.example.com/v1"}, "proxy.example.com", False),
-        ("anthropic", {}, "anthropic", False),
         ("litellm", {"model": "azure/gpt"}, "azure", False),
         ("litellm", {"model": "openai/gpt", "base_url": "https://proxy.example.com"}, "proxy.example.com", False),
         ("litellm", {"model": "gpt-4o"}, "unknown", False),
@@ -221,19 +182,16 @@ def test_a_missing_key_is_exported_or_stored() -> None:
         ("ollama", {"model": "m:Cloud"}, "ollama", False),
         ("openai-compatible", {"base_url": "http://localhost:11434/v1", "model": "m:120b-cloud"}, "ollama", False),
         ("command", {"command": ["cat"]}, "unknown", False),
-        ("command", {"command": ["cat"], "network": False}, "unknown", False),
         ("command", {"command": ["cat"], "sandbox": True}, "this machine", True),
         ("command", {"command": ["cat"], "sandbox": True, "network": True}, "unknown", False),
         ("command", {"command": ["cat"], "provider": "local"}, "this machine", True),
         ("command", {"command": ["cat"], "provider": "Mistral"}, "mistral", False),
-        ("codex", {}, "openai", False),
         ("codex", {"model": "gpt-6.1-sol", "cwd": "/x", "env": ["CODEX_API_KEY"]}, "openai", False),
         ("codex", {"sandbox": True, "network": True}, "openai", False),
         ("codex", {"args": ["-c", "model_provider=lab"]}, "unknown", False),
         ("claude-code", {"env": ["ANTHROPIC_BASE_URL"]}, "unknown", False),
         ("claude-code", {"command": ["my-claude"]}, "unknown", False),
         ("gemini-cli", {"provider": "unknown"}, "unknown", False),
-        ("opencode", {"model": "anthropic/claude"}, "unknown", False),
     ],
 )
 def test_a_party_is_known_by_who_reads_what_it_is_sent(

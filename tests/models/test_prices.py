@@ -57,8 +57,7 @@ def test_names_match_exactly(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "more",
     [
-        {"input_cost_per_token": 0, "output_cost_per_token": 0},
-        {"input_cost_per_token": 0.0, "output_cost_per_token": 0.0},
+        {"input_cost_per_token": 0, "output_cost_per_token": 0.0},
         {"output_cost_per_token": None},
         {"input_cost_per_token": -1e-06},
         {"input_cost_per_token": float("nan")},

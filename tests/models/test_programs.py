@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from conductor_cli.core.chat import Attachment, Chunk, Message, Request, Tool
+from conductor_cli.core.chat import Chunk, Message, Request, Tool
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.redact import Secrets
 from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import open_model
 from conductor_cli.models.command.adapter import MAX_ARGUMENT
-from tests.models.kit import chunks_of, text
+from tests.models.kit import CHART, chunks_of, text, used
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="programs as workers need Linux or macOS")
 
@@ -77,10 +77,8 @@ def test_a_prompt_goes_in_and_text_comes_out_as_it_is_written() -> None:
     chunks = play(opened("tr a-z A-Z; sleep 0.2; echo ' and more'; echo; echo"), asked("grüezi"))
     pieces = [chunk.text for chunk in chunks if chunk.text]
     assert (len(pieces), text(chunks)) == (2, "GRüEZI and more")
-    last = chunks[-1]
-    assert (last.finish, [chunk.usage for chunk in chunks].count(None)) == ("stop", 2)
-    assert last.usage is not None
-    assert (last.usage.cost, last.usage.calls) == (None, 1)
+    assert (chunks[-1].finish, [chunk.usage for chunk in chunks].count(None)) == ("stop", 2)
+    assert (used(chunks).cost, used(chunks).calls) == (None, 1)
 
 
 def test_a_character_may_be_split_and_bytes_may_be_wrong() -> None:
@@ -90,7 +88,6 @@ def test_a_character_may_be_split_and_bytes_may_be_wrong() -> None:
 @pytest.mark.parametrize(
     ("messages", "expected"),
     [
-        ((Message(role="user", content="One?"),), "One?"),
         ((Message(role="system", content="Be brief."), Message(role="user", content="One?")), "Be brief.\n\nOne?"),
         (
             (
@@ -157,38 +154,30 @@ def test_a_program_that_gives_no_answer_says_why(script: str, words: str) -> Non
     assert failure(script, asked("x" * 1_000_000)).message.startswith(words)
 
 
-def test_a_program_need_not_read_its_prompt() -> None:
-    assert text(play(opened("echo done"), asked("x" * 5_000_000))) == "done"
-
-
 @pytest.mark.parametrize(
-    ("command", "words", "hint"),
+    ("kind", "command", "words", "hint"),
     [
-        ("no-such-program", "the program no-such-program was not found", "PATH"),
-        ("./there", "./there is not executable", "chmod +x"),
-        ("./empty", "sh: empty", ""),
+        ("command", "no-such-program", "the program no-such-program was not found", "PATH"),
+        ("command", "./there", "./there is not executable", "chmod +x"),
+        ("codex", "", "the program codex was not found", "npm install -g @openai/codex"),
     ],
 )
-def test_a_program_that_cannot_run_is_named(command: str, words: str, hint: str, tmp_path: Path) -> None:
+def test_a_program_that_cannot_run_is_named(kind: str, command: str, words: str, hint: str, tmp_path: Path) -> None:
     (tmp_path / "there").write_text("")
-    (tmp_path / "empty").write_bytes(b"\x7fELF nonsense")
-    (tmp_path / "empty").chmod(0o755)
-    worker = Worker(name="w", kind="command", options={"command": [command], "cwd": str(tmp_path)})
-    if command == "./empty":
-        with pytest.raises(ModelError, match="empty could not be run: Exec format error"):
-            play(open_model(worker, environ=ENVIRON))
-        return
+    options = {"command": [command], "cwd": str(tmp_path)} if command else {}
     with pytest.raises(ModelError, match=words) as error:
-        open_model(worker, environ=ENVIRON)
+        open_model(Worker(name="w", kind=kind, options=options), environ={"PATH": "/nonexistent"})
     assert (error.value.reason, hint in error.value.hint) == ("missing", True)
 
 
-def test_a_preset_that_is_not_installed_says_how_to_install_it() -> None:
-    with pytest.raises(ModelError) as error:
-        open_model(Worker(name="w", kind="codex"), environ={"PATH": "/nonexistent"})
-    assert (error.value.message, error.value.hint) == (
-        "the program codex was not found", "npm install -g @openai/codex",
-    )  # fmt: skip
+def test_a_file_that_is_no_program_is_named(tmp_path: Path) -> None:
+    (tmp_path / "empty").write_bytes(b"\x7fELF nonsense")
+    (tmp_path / "empty").chmod(0o755)
+    model = open_model(
+        Worker(name="w", kind="command", options={"command": [str(tmp_path / "empty")]}), environ=ENVIRON
+    )
+    with pytest.raises(ModelError, match="empty could not be run: Exec format error"):
+        play(model)
 
 
 AGENT = """#!/bin/sh
@@ -214,8 +203,7 @@ def test_an_agent_is_started_and_read(failed: bool, tmp_path: Path) -> None:
     else:
         chunks = play(model, asked("Look around."))
         assert (text(chunks), chunks[-1].finish) == ("The answer of the double is 42.", "stop")
-        assert chunks[-1].usage is not None
-        assert (chunks[-1].usage.tokens_in, chunks[-1].usage.cost) == (2400, None)
+        assert (used(chunks).tokens_in, used(chunks).cost) == (2400, None)
         assert (tmp_path / "prompt").read_text() == "Look around."
     given = (tmp_path / "arguments").read_text().splitlines()
     assert given == ["exec", "--json", "--skip-git-repo-check", "-", "--model", "m-1", "-c", "a=b c"]
@@ -228,14 +216,9 @@ def test_a_flood_is_cut_at_what_was_asked_for() -> None:
 
 
 def test_attachments_and_tools_are_refused_before_anything_runs(tmp_path: Path) -> None:
-    picture = Attachment(name="chart.png", media_type="image/png", sha256="0" * 64, size=1)
-    requests = [
-        Request(messages=(Message(role="user", content="?", attachments=(picture,)),)),
-        asked(tools=(Tool(name="f"),)),
-    ]
-    for request in requests:
-        error = failure("touch ran", request, cwd=str(tmp_path))
-        assert error.reason == "refused"
+    picture = Request(messages=(Message(role="user", content="?", attachments=(CHART,)),))
+    for request in (picture, asked(tools=(Tool(name="f"),))):
+        assert failure("touch ran", request, cwd=str(tmp_path)).reason == "refused"
     assert not (tmp_path / "ran").exists()
 
 

@@ -15,7 +15,6 @@ from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.chat_api_model import ChatApiModel
 from conductor_cli.models.litellm import LiteLLM
-from conductor_cli.models.stream_decoder import REPLY_BYTES, TOKEN_BYTES, reply_limit
 from tests.models.kit import replies, text
 from tests.servers import Script, SeenStep, Wire, delta, litellm_ready, loopback, saying, usage
 
@@ -117,11 +116,6 @@ def test_a_reply_of_all_its_tokens_comes_whole() -> None:
         packed("deflate", zlib.compress(json.dumps(body).encode())),
     ):
         assert text(replies(script, ASKED)[0][0]) == "".join(words)
-
-
-def test_the_limit_grows_with_the_tokens() -> None:
-    assert reply_limit(1000) == REPLY_BYTES + 1000 * TOKEN_BYTES
-    assert reply_limit(None) == reply_limit(10**12) > reply_limit(64_000)
 
 
 @pytest.mark.parametrize("script", [packed("gzip", gzip.compress(b"data: " + b"x" * (8 << 20), 1)), stream])

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from conductor_cli.core.chat import (
-    Attachment,
     Chunk,
     Finish,
     Message,
@@ -23,7 +22,6 @@ from conductor_cli.core.chat import (
     Tool,
     ToolCall,
     ToolCallDelta,
-    join_tool_calls,
 )
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Timeouts, Worker
@@ -31,12 +29,10 @@ from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import Model, ScriptedModel
 from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity, reply_key
 from conductor_cli.run.attempt import read_chunks
+from tests.models.kit import CHART, calls, chunks_of, text, used
 from tests.run.kit import virtually
 
 USED = Usage(tokens_in=7, tokens_out=3, cost=Decimal("0.0012"), seconds=1.5, calls=1)
-
-
-CHART = Attachment(name="chart.png", media_type="image/png", sha256="0" * 64, size=3)
 
 
 def asked(text: str = "hi", **fields: Any) -> Request:
@@ -47,13 +43,8 @@ def says(*texts: str, usage: Usage = USED) -> ScriptedModel:
     return ScriptedModel(reply=lambda _: [*texts, Chunk(usage=usage, finish="stop")])
 
 
-async def heard(model: Model, request: Request) -> list[Chunk]:
-    async with aclosing(model.stream(request)) as chunks:
-        return [chunk async for chunk in chunks]
-
-
 def reply(model: Model, request: Request) -> list[Chunk]:
-    return asyncio.run(heard(model, request))
+    return asyncio.run(chunks_of(model, request))
 
 
 def kept_in(path: Path) -> int:
@@ -63,10 +54,6 @@ def kept_in(path: Path) -> int:
         with suppress(ValueError, TypeError, KeyError):
             known += bool(json.loads(line)["finish"])
     return known
-
-
-def text(chunks: list[Chunk]) -> str:
-    return "".join(chunk.text for chunk in chunks)
 
 
 def test_the_same_request_is_asked_once(tmp_path: Path) -> None:
@@ -106,7 +93,7 @@ def test_tool_calls_are_kept_whole(tmp_path: Path) -> None:
     model = ScriptedModel(reply=lambda _: [*(Chunk(tool_call=piece) for piece in pieces), last])
     reply(CachedModel(model, ResponseCache(tmp_path / "calls.jsonl"), "who"), asked())
     again = reply(CachedModel(ScriptedModel(), ResponseCache(tmp_path / "calls.jsonl"), "who"), asked())
-    assert join_tool_calls(chunk.tool_call for chunk in again if chunk.tool_call) == (
+    assert calls(again) == (
         ToolCall(id="a1", name="now", arguments='{"zone": "UTC"}'),
         ToolCall(id="b2", name="weather", arguments="{}"),
     )
@@ -129,9 +116,6 @@ def test_tool_calls_are_kept_whole(tmp_path: Path) -> None:
 def test_a_request_that_differs_is_another_one(other: dict[str, Any]) -> None:
     assert reply_key("who", asked()) != reply_key("who", replace(asked(), **other))
     assert reply_key("who", asked()) != reply_key("someone else", asked())
-
-
-def test_what_a_reply_does_not_depend_on_is_not_asked() -> None:
     assert reply_key("who", asked()) == reply_key("who", asked(deadline=3.0, cuts=(1,)))
 
 
@@ -148,8 +132,7 @@ def test_a_sampled_reply_without_a_seed_is_drawn_again(tmp_path: Path) -> None:
 def test_the_seconds_of_a_silent_model_are_measured(tmp_path: Path) -> None:
     kept = CachedModel(ScriptedModel(reply=lambda _: [0.02, "x"]), ResponseCache(tmp_path / "calls.jsonl"), "who")
     first, second = reply(kept, asked()), reply(kept, asked())
-    assert first[-1].usage is not None
-    assert first[-1].usage.seconds >= 0.02
+    assert used(first).seconds >= 0.02
     assert second[-1].usage == first[-1].usage
 
 
@@ -203,7 +186,7 @@ def test_two_who_ask_the_same_at_once_ask_once(tmp_path: Path) -> None:
     kept = CachedModel(model, ResponseCache(tmp_path / "calls.jsonl"), "who")
 
     async def all_at_once() -> list[Any]:
-        return await asyncio.gather(*(heard(kept, asked()) for _ in range(4)), return_exceptions=True)
+        return await asyncio.gather(*(chunks_of(kept, asked()) for _ in range(4)), return_exceptions=True)
 
     results = asyncio.run(all_at_once())
     assert isinstance(results[0], ModelError)
@@ -223,7 +206,7 @@ def test_whoever_waits_for_an_equal_request_hears_that_it_goes_on(tmp_path: Path
         return chunks
 
     async def both() -> list[Chunk]:
-        first, gone = asyncio.create_task(heard(kept, asked())), asyncio.create_task(second())
+        first, gone = asyncio.create_task(chunks_of(kept, asked())), asyncio.create_task(second())
         waited = asyncio.create_task(second())
         await asyncio.sleep(1.0)
         gone.cancel()
@@ -269,7 +252,7 @@ def test_lines_that_are_no_reply_do_not_count(tmp_path: Path, line: str) -> None
 
 def _add(path: Path, name: str) -> None:
     book = ResponseCache(path)
-    for number in range(50):
+    for number in range(15):
         reply(CachedModel(says(name * 3000), book, name), asked(str(number)))
     book.close()
 
@@ -283,7 +266,7 @@ def test_processes_share_a_cache(tmp_path: Path) -> None:
         process.start()
     for process in processes:
         process.join()
-    assert kept_in(path) == 100
+    assert kept_in(path) == 30
     assert all(json.loads(line)["text"] for line in path.read_text().split("\n") if line)
 
 
@@ -316,17 +299,3 @@ def test_a_file_that_was_written_again_is_another_model(tmp_path: Path) -> None:
             seen.add(model_identity(local))
     os.utime(files["adapter"], ns=(1, 1))
     assert len(seen | {model_identity(local)}) == 6
-
-
-def test_closing_closes_the_model(tmp_path: Path) -> None:
-    """Whoever closes what it was given closes the model behind it."""
-
-    class Closable(ScriptedModel):
-        ended = False
-
-        async def close(self) -> None:
-            self.ended = True
-
-    model = Closable()
-    asyncio.run(CachedModel(model, ResponseCache(tmp_path / "calls.jsonl"), "who").close())
-    assert model.ended

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
-from conductor_cli.core.chat import Chunk, Message, Request, ToolCall, join_tool_calls
+from conductor_cli.core.chat import Chunk, Message, Request, ToolCall
 from conductor_cli.core.errors import ConfigError, ModelError
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.catalog import open_model
 from conductor_cli.models.worker_options import check_options
-from tests.models.kit import ASK, WEATHER, sent_to, speaking
+from tests.models.kit import ASK, WEATHER, calls, sent_to, speaking, text, thinking, used
+from tests.models.test_chat_apis import events
 from tests.models.test_contract import play
 from tests.servers import Script, SeenStep, Speaker, Wire, loopback
 
@@ -29,15 +29,6 @@ def ask(script: Script, *requests: Request, **options: Any) -> tuple[list[list[C
 
 
 fine = speaking("Yes.")
-
-
-def events(*frames: dict[str, Any]) -> Script:
-    async def script(seen: SeenStep, wire: Wire) -> None:
-        await wire.head()
-        for frame in frames:
-            await wire.send(f"event: {frame['type']}\ndata: {json.dumps(frame)}\n\n")
-
-    return script
 
 
 def sent(*messages: Message, options: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
@@ -70,8 +61,8 @@ CALLS = (
 
 def answered(chunks: list[Chunk], content: str = "Let me look.") -> Request:
     """The request of the next turn, with the results."""
-    calls = join_tool_calls(chunk.tool_call for chunk in chunks if chunk.tool_call)
-    turn = Message(role="assistant", content=content, tool_calls=calls, provider_data=chunks[-1].provider_data)
+    data = chunks[-1].provider_data
+    turn = Message(role="assistant", content=content, tool_calls=calls(chunks), provider_data=data)
     results = (
         Message(role="tool", content="3 degrees", tool_call_id="call_a"),
         Message(role="tool", content="no such city", tool_call_id="call_b", is_error=True),
@@ -81,8 +72,8 @@ def answered(chunks: list[Chunk], content: str = "Let me look.") -> Request:
 
 def test_a_turn_goes_back_as_it_came() -> None:
     (chunks,), _ = ask(calling, Request(messages=(ASK,), tools=(WEATHER,)))
-    assert "".join(chunk.thinking for chunk in chunks) == "I need the weather."
-    assert join_tool_calls(chunk.tool_call for chunk in chunks if chunk.tool_call) == CALLS
+    assert thinking(chunks) == "I need the weather."
+    assert calls(chunks) == CALLS
     assert chunks[-1].finish == "tool"
     items = ask(fine, answered(chunks))[1][0]["input"]
     kinds = [item.get("type", item.get("role")) for item in items]
@@ -123,8 +114,7 @@ def test_tokens_are_counted() -> None:
     said = {"type": "response.output_text.delta", "output_index": 0, "delta": "Yes."}
     (chunks,), _ = ask(events(said, {"type": "response.completed", "response": RESPONSE | {"usage": USAGE}}),
                        Request(messages=(ASK,)))  # fmt: skip
-    usage = chunks[-1].usage
-    assert usage is not None
+    usage = used(chunks)
     assert (usage.tokens_in, usage.tokens_cached, usage.tokens_out, usage.tokens_reasoning) == (20, 8, 9, 5)
 
 
@@ -188,9 +178,9 @@ def test_items_that_come_whole_are_understood(how: str) -> None:
         await wire.frames(*frames, {"type": "response.completed", "response": RESPONSE | {"output": output}})
 
     (chunks,), _ = ask(script, Request(messages=(ASK,), tools=(WEATHER,)))
-    assert "".join(chunk.text for chunk in chunks) == "Look:"
-    assert "".join(chunk.thinking for chunk in chunks) == "Hm."
-    assert join_tool_calls(chunk.tool_call for chunk in chunks if chunk.tool_call) == CALLS[:1]
+    assert text(chunks) == "Look:"
+    assert thinking(chunks) == "Hm."
+    assert calls(chunks) == CALLS[:1]
     assert chunks[-1].provider_data == {"response_items": WHOLE}
 
 
@@ -199,11 +189,6 @@ def test_items_that_come_whole_are_understood(how: str) -> None:
     [
         ("Encrypted content is not supported with this model.", "include", "include"),
         ("Your organization must be verified to generate reasoning summaries.", "reasoning.summary", "summary"),
-        (
-            "Unsupported parameter: 'reasoning.summary' is not supported with this model.",
-            "reasoning.summary",
-            "summary",
-        ),
     ],
 )
 def test_what_was_asked_for_besides_is_left_out_in_silence(words: str, param: str, gone: str) -> None:
@@ -226,16 +211,6 @@ def test_an_effort_that_a_model_refuses_is_named() -> None:
 
     with pytest.raises(ModelError, match="does not accept reasoning_effort = minimal"):
         ask(script, Request(messages=(ASK,)), reasoning_effort="minimal")
-
-
-def test_a_call_that_breaks_off_is_an_error() -> None:
-    async def script(seen: SeenStep, wire: Wire) -> None:
-        speaker = Speaker(seen, wire)
-        await speaker.begin()
-        await speaker.call("weather", '{"ci')
-
-    with pytest.raises(ModelError, match="broke off"):
-        ask(script, Request(messages=(ASK,), tools=(WEATHER,)))
 
 
 @pytest.mark.parametrize(

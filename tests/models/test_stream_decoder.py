@@ -14,6 +14,7 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.core.redact import Secrets
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.stream_decoder import ChatReplyDecoder, usage_of
+from tests.models.kit import text, thinking, used
 from tests.servers import delta, usage
 
 ASKED = Request(messages=(Message(role="user", content="x" * 40),))
@@ -35,7 +36,7 @@ def played(*frames: dict[str, Any]) -> list[Chunk]:
 
 
 def joined(chunks: list[Chunk]) -> tuple[str, str]:
-    return "".join(chunk.text for chunk in chunks), "".join(chunk.thinking for chunk in chunks)
+    return text(chunks), thinking(chunks)
 
 
 @pytest.mark.parametrize(
@@ -57,8 +58,7 @@ def test_thinking_is_carried_apart_from_text(frames: list[dict[str, Any]]) -> No
 @pytest.mark.parametrize(
     ("reason", "finish"),
     [
-        ("stop", "stop"), ("STOP", "stop"), ("length", "length"), ("max_tokens", "length"), ("tool_calls", "other"),
-        ("function_call", "other"), ("content_filter", "refusal"), ("SAFETY", "refusal"), ("whatever", "other"),
+        ("STOP", "stop"), ("length", "length"), ("tool_calls", "other"), ("SAFETY", "refusal"), ("whatever", "other"),
     ],
 )  # fmt: skip
 def test_the_reason_of_the_end_is_carried(reason: str, finish: str) -> None:
@@ -76,10 +76,10 @@ def test_a_refusal_is_text_with_its_own_end() -> None:
     assert chunks[-1].finish == "refusal"
 
 
-@pytest.mark.parametrize("text", ["", " \n", "<think>hm</think>"])
-def test_a_reply_without_a_word_is_an_error(text: str) -> None:
+@pytest.mark.parametrize("said", ["", " \n", "<think>hm</think>"])
+def test_a_reply_without_a_word_is_an_error(said: str) -> None:
     with pytest.raises(ModelError) as error:
-        played(delta(text), delta(finish="stop"), usage())
+        played(delta(said), delta(finish="stop"), usage())
     assert error.value.reason == "empty_answer"
 
 
@@ -102,14 +102,9 @@ def test_a_reply_without_a_word_that_was_cut_is_none(reason: str) -> None:
             {"tokens_cached": 9, "tokens_stored": 2},
         ),
         ({"total_tokens": 30}, {"tokens_out": 19, "tokens_reasoning": 12}),
-        (
-            {"total_tokens": 30, "completion_tokens_details": {"reasoning_tokens": 12}},
-            {"tokens_out": 19, "tokens_reasoning": 12},
-        ),
         ({"prompt_tokens_details": None, "completion_tokens_details": []}, {}),
         ({"prompt_tokens_details": {"cached_tokens": 999}}, {"tokens_cached": 11}),
         ({"total_tokens": "many", "completion_tokens_details": {"reasoning_tokens": -5}}, {}),
-        ({"prompt_tokens": 11.0, "completion_tokens": 7.0}, {}),
         ({"prompt_tokens": 1e30, "completion_tokens": 10**400}, {"tokens_in": 10**12, "tokens_out": 10**12}),
         (
             {"prompt_tokens": -5, "completion_tokens": float("nan"), "total_tokens": None},
@@ -125,9 +120,7 @@ def test_tokens_are_counted_as_the_server_says(counted: dict[str, Any], expected
 def test_the_last_count_stands() -> None:
     """A server that counts again and again while it writes is taken at its last word."""
     frames = [delta("Yes.") | {"usage": usage(11, 1)["usage"]}, delta(finish="stop"), usage(11, 9)]
-    last = played(*frames)[-1].usage
-    assert last is not None
-    assert last.tokens_out == 9
+    assert used(played(*frames)).tokens_out == 9
 
 
 def test_tokens_that_nobody_counted_are_estimated() -> None:
@@ -148,9 +141,7 @@ def test_a_cost_is_known_only_where_it_is(kind: Any, cost: Decimal | None) -> No
     reply = ChatReplyDecoder(ASKED, Secrets(), kind)
     reply.frame(delta("Yes.", finish="stop"))
     reply.frame(usage(cost=0.5))
-    last = list(reply.end())[-1].usage
-    assert last is not None
-    assert last.cost == cost
+    assert used(list(reply.end())).cost == cost
 
 
 @given(frames=st.lists(st.dictionaries(st.sampled_from(["choices", "usage", "error"]), JSON, max_size=3), max_size=5))

@@ -89,13 +89,6 @@ def test_calls_are_read_however_a_server_sends_them(frames: list[list[dict[str, 
     assert chunks[-1].finish == "tool"
 
 
-def test_a_whole_message_has_its_calls() -> None:
-    reply = ChatReplyDecoder(ASKED, Secrets())
-    pieces = [call(None, "a1", "f", '{"x": 1}'), call(None, "b2", "g", '{"y": 2}')]
-    choice = {"message": {"content": None, "tool_calls": pieces}, "finish_reason": "tool_calls"}
-    assert calls_of([*reply.frame({"choices": [choice]}), *reply.end()]) == TWO
-
-
 def test_calls_without_ids_get_some() -> None:
     first, second = (calls_of(read([call(None, "", "f", "{}")], [call(None, "", "f", "{}")])) for _ in range(2))
     assert first == second
@@ -112,10 +105,6 @@ def test_an_id_that_two_calls_have_is_given_to_the_first() -> None:
 @pytest.mark.parametrize("said", ["stop", "tool_calls", "length", "whatever"])
 def test_the_end_of_a_reply_with_calls_is_tool(said: str) -> None:
     assert read([call(0, "a1", "f", "{}")], finish=said)[-1].finish == "tool"
-
-
-def test_a_call_without_arguments_has_an_empty_object() -> None:
-    assert calls_of(read([call(0, "a1", "f")]))[0].arguments == "{}"
 
 
 @pytest.mark.parametrize("arguments", ['{"path": "/ho', None])

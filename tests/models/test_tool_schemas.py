@@ -64,12 +64,6 @@ def test_what_the_api_does_not_know_is_left_out() -> None:
     }  # fmt: skip
 
 
-def test_a_schema_inside_itself_says_only_its_type() -> None:
-    tree = {"type": "object", "properties": {"left": {"$ref": "#/$defs/tree"}, "name": {"type": "string"}}}
-    found = simple({"$ref": "#/$defs/tree", "$defs": {"tree": tree}})
-    assert found == {"type": "object", "properties": {"left": {"type": "object"}, "name": {"type": "string"}}}
-
-
 @pytest.mark.parametrize("name", ["https://example.org/x.json", "other.json#/x", "#/$defs/none", "#anchor"])
 def test_a_reference_that_leads_nowhere_is_refused_with_the_tool_s_name(name: str) -> None:
     with pytest.raises(ModelError) as caught:

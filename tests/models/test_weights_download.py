@@ -493,7 +493,6 @@ def test_a_401_without_a_token_says_how_to_log_in(machine: Machine) -> None:
     [
         ({"HF_ENDPOINT": "http://127.0.0.1:9"}, "127.0.0.1:9 cannot be reached", "network"),
         ({"HF_ENDPOINT": "huggingface.co"}, "", "HF_ENDPOINT"),
-        ({"HF_ENDPOINT": "http://me:secret@localhost:abc"}, "", "HF_ENDPOINT"),
         ({"HF_ENDPOINT": "ftp://me:secret@x"}, "", "HF_ENDPOINT"),
         ({"HF_ENDPOINT": "https://hub.test", "HTTPS_PROXY": "http://127.0.0.1:9"}, "hub.test", "HTTPS_PROXY"),
         ({"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE", "import"),
@@ -518,15 +517,8 @@ def test_a_variable_that_the_library_cannot_read_is_an_error_of_the_settings(mac
     assert "secret" not in problem.splitlines()[-1]
 
 
-@pytest.mark.parametrize("where", ["HF_TOKEN", "file"])
-def test_a_token_with_invalid_characters_is_rejected(machine: Machine, where: str) -> None:
-    machine.set(HF_TOKEN=None)
-    path = machine.home / "hf/token"
-    if where == "file":
-        path.parent.mkdir()
-        path.write_text("hf_geheimnisträger", encoding="utf-8")
-    else:
-        machine.set(**{where: "hf_geheimnisträger"})
+def test_a_token_with_invalid_characters_is_rejected(machine: Machine) -> None:
+    machine.set(HF_TOKEN="hf_geheimnisträger")
     error = machine.fails()
     assert "invalid characters" in error.message
     assert "geheim" not in error.message
@@ -566,13 +558,10 @@ def test_an_offline_pull_uses_the_cache_and_has_no_hash_source(machine: Machine)
 
 BROKEN_LISTINGS: list[dict[str, Any]] = [
     {"sha": "../../../x"},
-    {"sha": None},
     {"siblings": None},
     {"siblings": [{"rfilename": FILE, "size": 5, "blobId": "../../x"}]},
-    {"siblings": [{"rfilename": FILE, "size": 5, "blobId": "a/b"}]},
     {"siblings": [{"rfilename": FILE, "size": "x", "blobId": "0" * 40}]},
     {"siblings": [{"rfilename": FILE, "lfs": {"sha256": "../x"}}]},
-    {"siblings": "x"},
 ]
 
 

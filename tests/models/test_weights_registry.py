@@ -10,7 +10,7 @@ import pytest
 import tomli_w
 
 from conductor_cli.core.errors import ConductorUnusable, ConfigError
-from conductor_cli.models.weights.registry import TOKENS, VARIABLE, find_registry_model, load_registry
+from conductor_cli.models.weights.registry import VARIABLE, find_registry_model, load_registry
 
 HASH = "0123456789abcdef" * 4
 OUTSIDE = ("../a.gguf", "/a.gguf", "a/../b.gguf", "a//b.gguf", "C:\\a.gguf", ".hidden.gguf", "a b.gguf", "a.gguf\n")
@@ -33,15 +33,6 @@ def table(place: Path, *models: Any, **changes: Any) -> dict[str, str]:
 
 
 # what is shipped
-
-
-def test_the_default_model_is_the_official_qwen() -> None:
-    first = load_registry({})[0]
-    assert (first.repo, len(first.parts)) == ("Qwen/Qwen2.5-7B-Instruct-GGUF", 2)
-    assert first.size == 4_683_073_632
-    assert all("q4_k_m" in part.file for part in first.parts)
-    # Its bytes, 57,344 for each token (28 layers, 4 heads of 128, twice 16 bits), and 600 MB.
-    assert first.memory == first.size + TOKENS * 57_344 + 600_000_000
 
 
 def test_every_shipped_model_has_commit_sizes_and_hashes() -> None:
@@ -109,12 +100,10 @@ def test_parts_must_be_numbered_in_order(tmp_path: Path) -> None:
     [
         ({"size": 5}, "unknown key 'size'"),
         ({"licence": None}, "models[0]: 'licence' is missing"),
-        ({"licence": ""}, "models[0]: a: licence or about is empty"),
         ({"about": "two\nlines"}, "models[0]: a: licence or about is empty, or more than one line"),
         ({"name": 5}, "models[0].name: expected text"),
         ({"name": "../x"}, "'../x' is not a valid name"),
         ({"repo": "name"}, "'name' is not a valid repo"),
-        ({"repo": "a/b/../c"}, "is not a valid repo"),
         ({"repo": "a/b--c"}, "is not a valid repo"),
         ({"revision": "refs/../x"}, "is not a valid revision"),
         ({"profile": "odd"}, "profile is 'odd'; expected one of prompted, published"),
@@ -124,8 +113,6 @@ def test_parts_must_be_numbered_in_order(tmp_path: Path) -> None:
         ({"parts": ["a.gguf"]}, "models[0].parts[0]: expected an object"),
         ({"parts": [{"file": "a.bin"}]}, "a.bin does not end in .gguf"),
         ({"parts": [{"file": "a.gguf", "size": -1}]}, "the size of a.gguf is negative"),
-        ({"parts": [{"file": "a.gguf", "size": True}]}, "models[0].parts[0].size: expected a whole number"),
-        ({"parts": [{"file": "a.gguf", "sha256": "12"}]}, "sha256 of a.gguf is not 64 hex digits"),
         ({"parts": [{"file": "a.gguf", "sha256": "g" * 64}]}, "sha256 of a.gguf is not 64 hex digits"),
         ({"parts": [{"file": "a.gguf", "etag": "x"}]}, "unknown key 'etag'"),
         *(({"parts": [{"file": file}]}, "is not a relative path of a file") for file in OUTSIDE),

@@ -141,20 +141,11 @@ def test_the_store_can_be_moved(store: ModelStore, tmp_path: Path) -> None:
     assert found.fault() == ""
 
 
-def test_a_deleted_manifest_is_gone(store: ModelStore, file: Path) -> None:
-    store.write(manifest("a", file))
-    for _ in range(2):
-        store.delete("a")
-        assert (store.find("a"), store.manifests(), store.folder("a").exists()) == (None, (), False)
-    assert file.exists()
-
-
 DAMAGE = {
     "no TOML": b"name = [",
     "not UTF-8": b"\xff\xfe",
     "no files": b'name = "a"\nsource = "file:/x"\nfiles = []',
     "files no tables": b'name = "a"\nsource = "file:/x"\nfiles = ["x"]',
-    "wrong type": b'name = 3\nsource = "file:/x"\n[[files]]\npath = "x"\nsize = 1\nsha256 = "0"',
     "size no number": b'name = "a"\nsource = "file:/x"\n[[files]]\npath = "x"\nsize = "1"\nsha256 = "0"',
     "unknown hash source": b'name = "a"\nsource = ""\nhash_source = "me"\n[[files]]\npath = "x"\nsize = 1\nsha256 = ""',
     "another name": b'name = "b"\nsource = "file:/x"\n[[files]]\npath = "x"\nsize = 1\nsha256 = "0"',
@@ -208,10 +199,9 @@ def test_a_full_disk_keeps_the_old_manifest(store: ModelStore, file: Path, monke
 
 @pytest.mark.parametrize("name", ["missing", "."])
 def test_an_unreadable_file_cannot_be_hashed(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises(ModelError, match=str(tmp_path)) as caught:
         hash_file(tmp_path / name)
     assert caught.value.reason == "file"
-    assert str(tmp_path) in caught.value.message
 
 
 # taking a file

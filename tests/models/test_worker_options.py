@@ -11,8 +11,8 @@ from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ConfigError, ModelError
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.worker_options import check_options
-from tests.models.kit import LITELLM, answering, asked_by, speaking
-from tests.servers import Script, SeenStep, Wire, delta, saying, usage
+from tests.models.kit import LITELLM, answering, asked_by, speaking, text
+from tests.servers import Script, delta, saying, usage
 
 pytestmark = LITELLM
 
@@ -67,7 +67,7 @@ def test_anthropic_is_sent_a_budget_as_its_own_thinking(
     kind: str, prefix: str, options: dict[str, Any], sent: dict[str, Any]
 ) -> None:
     chunks, body = play(claude, kind, f"{prefix}claude-sonnet-4-6", **options)
-    assert "".join(chunk.text for chunk in chunks) == "Yes."
+    assert text(chunks) == "Yes."
     assert {name: body.get(name) for name in sent} == sent
     assert ("thinking" in body) == ("thinking" in sent)
 
@@ -122,18 +122,6 @@ def test_a_setting_that_a_server_refuses_is_named_and_not_left_out(
     assert error.message == f"m does not accept {field} = {options[field]}: Unsupported value: '{field}'. {said}"
     assert f"--set {field}=" in error.hint
     assert (error.reason, error.retryable) == ("refused", False)
-
-
-def test_what_the_run_asked_for_is_still_left_out() -> None:
-    async def script(seen: SeenStep, wire: Wire) -> None:
-        if "temperature" in seen.json:
-            return await wire.json({"error": {"message": "no", "param": "temperature"}}, 400)
-        return await FINE(seen, wire)
-
-    request = Request(messages=ASKED.messages, temperature=0.7)
-    chunks, _ = play(script, "openai", "m", request, reasoning_effort="low")
-    assert "".join(chunk.text for chunk in chunks) == "Yes."
-    assert "does not accept temperature; sent without it" in chunks[0].note
 
 
 @pytest.mark.parametrize(

@@ -46,13 +46,6 @@ def feature_of(attachment: Attachment) -> Feature | None:
     return "pdf" if attachment.media_type == PDF else None
 
 
-def needs_features(request: Request) -> bool:
-    """Whether a request holds anything besides text."""
-    return bool(request.tools) or any(
-        message.attachments or message.tool_calls or message.role == "tool" for message in request.messages
-    )
-
-
 def check_features(name: str, features: Collection[Feature], request: Request) -> None:
     """Refuse, before anything is sent, a request that needs what the model called `name` cannot be sent.
 

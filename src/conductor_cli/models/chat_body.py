@@ -225,9 +225,7 @@ def _message(message: Message, read: ReadAttachment | None) -> dict[str, Any]:
         sent["tool_calls"] = []
         for call in message.tool_calls:
             arguments = call.arguments
-            if (
-                arguments_object(arguments) is None
-            ):  # many servers parse them, so they become the one field of an object
+            if arguments_object(arguments) is None:  # many servers parse them: they become the one field of an object
                 arguments = json.dumps({INVALID: arguments}, ensure_ascii=False)
             function = {"name": api_name(call.name), "arguments": arguments}
             sent["tool_calls"].append({"id": call.id, "type": "function", "function": function})

@@ -62,13 +62,16 @@ def workers_of_server(kind: str, listed: object, *, base_url: str) -> tuple[Work
     answer = table_of(listed)
     key, field = ("models", "name") if "models" in answer else ("data", "id")
     given = (text_of(item.get(field)) for item in tables_in(answer.get(key)))
-    names = dict.fromkeys(
-        name for name in given if len(name) <= 200 and name.isprintable() and is_local_chat_model(name)
-    )
+    names = dict.fromkeys(filter(_is_chat_model, given))
     return tuple(
         Worker(name=worker_name(name), kind=kind, model=name, options=options, parallel=1, price=FREE)
         for name in list(names)[:MAX_MODELS]
     )
+
+
+def _is_chat_model(name: str) -> bool:
+    """Whether a name that a server lists can be that of a model which answers questions there."""
+    return 0 < len(name) <= 200 and name.isprintable() and is_local_chat_model(name)
 
 
 async def _listed(url: str, path: str) -> object:
@@ -193,12 +196,7 @@ async def list_models(worker: Worker, key: str, *, seconds: float) -> list[Liste
     found = dict[str, ListedModel]()
     for item in tables_in(listed.get("data") or listed.get("models")):
         name = (text_of(item.get("id")) or text_of(item.get("name"))).removeprefix("models/")
-        if (
-            0 < len(name) <= 200
-            and name.isprintable()
-            and is_local_chat_model(name)
-            and not _NO_CHAT.search(name.lower())
-        ):
+        if _is_chat_model(name) and not _NO_CHAT.search(name.lower()):
             found[name] = _listed_model(replace(worker, model=name), item)
     return sorted(found.values(), key=lambda model: model.name)
 

@@ -22,9 +22,7 @@ from conductor_cli.models.base import table_of, tables_in
 
 _BRANCHES: Final = ("allOf", "anyOf", "oneOf")
 
-_MAX_DEPTH: Final = (
-    40  # how deep a schema may be once its references are replaced. Those that people write are below 15.
-)
+_MAX_DEPTH: Final = 40  # how deep a schema may be once its references are replaced; those of people are below 15
 _MAX_CHAIN: Final = 10  # how many references in a row may lead to the schema of the arguments
 _MAX_NODES: Final = 20_000
 """How many schemas one may have inside it once its references are replaced: ten lines can grow to millions."""

@@ -22,7 +22,7 @@ from typing import Final, TypeVar
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.formatting import format_duration
-from conductor_cli.models.base import NO_FEATURES, check_features, needs_features
+from conductor_cli.models.base import NO_FEATURES, check_features
 from conductor_cli.models.llama.bindings import CancelToken
 from conductor_cli.models.llama.engine import LlamaEngine
 from conductor_cli.models.llama.gguf import short_line
@@ -150,8 +150,7 @@ class Llama:
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         """Return the reply to `request`; see `Model`. Closing it returns when the thread has stopped working on it."""
-        if needs_features(request):
-            check_features(self.path.name, self.features, request)
+        check_features(self.path.name, self.features, request)
         call = self._submit(LlamaCall(lambda engine, cancel: engine.generate(request, cancel), request.deadline))
         try:
             while chunk := await call.get():

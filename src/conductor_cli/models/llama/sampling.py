@@ -79,9 +79,7 @@ class Sampler:
 class ScoringSampler(Sampler):
     """Also computes the probability of the whole reply: the product of its tokens' shares at temperature 1."""
 
-    def __init__(self, vocabulary: Vocabulary, *, temperature: float | None, seed: int) -> None:
-        super().__init__(vocabulary, temperature=temperature, seed=seed)
-        self.probability = 1.0
+    probability = 1.0
 
     def draw(self, context: Any) -> int:  # noqa: ANN401 - a C pointer
         import numpy as np

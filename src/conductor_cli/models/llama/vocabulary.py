@@ -15,10 +15,7 @@ _HIDE_SPECIAL = (False,)
 
 
 class TokenizedPrompt(NamedTuple):
-    """The tokens of a prompt.
-
-    `cuts` are the counts of tokens after which a fixed prefix ends.
-    """
+    """The tokens of a prompt. `cuts` are the counts of tokens after which a fixed prefix ends."""
 
     tokens: list[int]
     cuts: tuple[int, ...] = ()
