@@ -15,23 +15,14 @@ from conductor_cli.core.usage import CHARS_PER_TOKEN
 from conductor_cli.state.trace_store import TraceStore
 
 
-def turns(*tokens: float) -> tuple[PastTurn, ...]:
-    return tuple(PastTurn(question="", answer="x" * int(count * CHARS_PER_TOKEN)) for count in tokens)
-
-
-def test_a_conversation_that_fits_goes_along_whole() -> None:
-    assert first_turn_to_send((), 0, 100) == 0
-    assert first_turn_to_send(turns(40, 40), 0, 100) == 0
-
-
-def test_a_long_conversation_is_cut_to_half_and_then_grows_again() -> None:
-    assert first_turn_to_send(turns(40, 40, 20, 20), 0, 100) == 2
-    assert first_turn_to_send(turns(40, 40, 20, 20, 40), 2, 100) == 2
-
-
-def test_the_last_turn_goes_along_however_long_it_is() -> None:
-    assert first_turn_to_send(turns(10, 500), 0, 100) == 1
-    assert first_turn_to_send(turns(500), 0, 100) == 0
+@pytest.mark.parametrize(
+    ("tokens", "first", "sent"),
+    [([40, 40], 0, 0), ([40, 40, 20, 20], 0, 2), ([40, 40, 20, 20, 40], 2, 2), ([10, 500], 0, 1), ([500], 0, 0)],
+)
+def test_a_conversation_that_is_too_long_is_cut_to_half(tokens: list[int], first: int, sent: int) -> None:
+    """The last turn goes along however long it is."""
+    turns = [PastTurn(question="", answer="x" * int(count * CHARS_PER_TOKEN)) for count in tokens]
+    assert first_turn_to_send(turns, first, 100) == sent
 
 
 FOLDER = Path(__file__).parents[1] / "traces"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +15,7 @@ from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import File, Given, PastTurn, Question
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.run import start_run
-from tests.run.kit import plan_of, play, pool_of, read, says, setting, virtually
+from tests.run.kit import plan_of, play, play_and_stop, pool_of, says, setting, virtually
 
 FULL = Question(
     text="What do the notes say about the hills behind the house?", system="Be brief.",
@@ -88,21 +87,18 @@ def test_every_planning_call_is_listed_with_the_feedback() -> None:
     assert ["the feedback on a plan" in call.texts for call in (first, second, step)] == [False, True, False]
     assert (first.attempt, second.attempt) == (1, 2)
 
-    async def cut() -> list[ev.Event]:
-        run = start_run(setting(ScriptedModel([["A | - ", 60.0]])), FULL)
-        asyncio.get_running_loop().call_later(1, run.stop, "cancelled")
-        return await read(run)
-
-    (call,) = disclosures_of(virtually(cut()), recipient_of)
+    _, cut = play_and_stop(setting(ScriptedModel([["A | - ", 60.0]])), 1, "cancelled", question=FULL)
+    (call,) = disclosures_of(cut, recipient_of)
     assert (call.step, call.texts[0]) == ((0,), "the question")
 
 
-def test_a_plan_lists_its_calls_before_it_runs() -> None:
+def test_a_plan_lists_its_calls_before_it_runs_and_the_tools_that_its_steps_may_call() -> None:
     steps = plan_of(("ann", []), ("bob", [1]), ("self", [2])).steps
     shown = {"ann": FULL, "bob": Question(text="What?"), "self": FULL}
-    recipients = {"ann": ["here"], "bob": ["there"], "self": ["here", "there"]}
-    one, two, *nested = expected_disclosures(steps, shown.__getitem__, recipients)
+    recipients, tools = {"ann": ["here"], "bob": ["there"], "self": ["here", "there"]}, {1: ["web"], 2: [], 3: []}
+    one, tool, two, *nested = expected_disclosures(steps, shown.__getitem__, recipients, tools.__getitem__)
     assert (one.recipient, one.texts[0], len(one.texts)) == ("here", "the question", 5)
+    assert (tool.step, tool.worker, tool.texts) == ((1,), "tool:web", one.texts)
     assert two.texts == ("the question", "the answer of step 1")
     assert [(call.step, call.recipient) for call in nested] == [((3,), "here"), ((3,), "there")]
 
@@ -116,18 +112,6 @@ def test_tools_are_recipients() -> None:
     assert (found.step, found.worker, found.recipient, found.texts) == (
         (1,), "tool:web", "tool:web", ("arguments of look",),
     )  # fmt: skip
-
-
-def test_a_plan_lists_the_tools_that_its_steps_may_call() -> None:
-    steps = plan_of(("ann", []), ("bob", [1])).steps
-    tools = {1: ["web"], 2: []}
-    expected = expected_disclosures(
-        steps, lambda _: Question(text="?"), {"ann": ["a"], "bob": ["b"]}, tools.__getitem__
-    )
-    assert [(each.step, each.worker, each.texts) for each in expected] == [
-        ((1,), "ann", ("the question",)), ((1,), "tool:web", ("the question",)),
-        ((2,), "bob", ("the question", "the answer of step 1")),
-    ]  # fmt: skip
 
 
 IMAGE = File(

@@ -20,7 +20,6 @@ from conductor_cli.core.errors import (
     ModelError,
     ModelErrorReason,
     describe_system_error,
-    without_numbers,
 )
 
 TREE = [item for item in vars(errors).values() if isinstance(item, type) and issubclass(item, ConductorError)]
@@ -38,17 +37,12 @@ def test_every_error_is_a_value_too(kind: type[ConductorError]) -> None:
     assert error.failure == Failure(kind=kind.kind, message="it happened", hint="do this", reason=error.reason)
     assert error.exit_code == error.failure.exit_code == EXIT_CODES[kind.kind]
     assert str(error) == "it happened"
-    assert kind("m").hint == ""
 
 
 @pytest.mark.parametrize(
     ("reason", "kind", "code"),
-    [
-        ("auth", "key", 4), ("missing", "worker", 1), ("refused", "worker", 1), ("rate", "worker", 1),
-        ("overloaded", "unreachable", 8), ("connect", "unreachable", 8), ("timeout", "unreachable", 8),
-        ("broken", "worker", 1), ("empty_answer", "worker", 1), ("file", "conductor", 5), ("internal", "worker", 1),
-    ],
-)  # fmt: skip
+    [("auth", "key", 4), ("rate", "worker", 1), ("timeout", "unreachable", 8), ("file", "conductor", 5)],
+)
 def test_the_reason_decides_kind_and_exit_code(reason: ModelErrorReason, kind: FailureKind, code: int) -> None:
     error = ModelError(reason, "m", hint="h", retry_after=2.0)
     assert error.failure == Failure(kind=kind, message="m", hint="h", reason=reason)
@@ -73,4 +67,3 @@ def test_the_reason_decides_kind_and_exit_code(reason: ModelErrorReason, kind: F
 )
 def test_a_system_error_is_described_without_numbers(error: Exception, said: str) -> None:
     assert describe_system_error(error) == said
-    assert "Errno" not in without_numbers(str(error))

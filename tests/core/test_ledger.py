@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,15 +21,19 @@ def used(tokens_in: int = 0, tokens_out: int = 0, price: Price | None = None) ->
     return with_cost(Usage(tokens_in=tokens_in, tokens_out=tokens_out, calls=1), price)
 
 
+def room_in(ledger: Ledger, tokens_in: int, answer: int, price: Price | None = None, **more: Any) -> Reservation:
+    """The reservation of a call that fits."""
+    room = ledger.reserve(tokens_in, answer, price, **more)
+    assert room is not None
+    return room
+
+
 def test_what_does_not_fit_waits_while_others_may_leave_room() -> None:
     ledger = Ledger(Limits(tokens=1000))
-    first = ledger.reserve(100, 4096, None)
-    assert first is not None
+    first = room_in(ledger, 100, 4096)
     assert ledger.reserve(100, 4096, None) is None
     ledger.settle(first, used(100, 50))
-    again = ledger.reserve(100, 4096, None)
-    assert again is not None
-    assert again.answer == 750
+    assert room_in(ledger, 100, 4096).answer == 750
 
 
 def test_where_no_room_can_come_the_limit_is_reached() -> None:
@@ -44,31 +49,23 @@ def test_where_no_room_can_come_the_limit_is_reached() -> None:
 
 
 def test_a_short_wish_needs_no_more_than_itself() -> None:
-    ledger = Ledger(Limits(tokens=150))
-    room = ledger.reserve(100, 50, None)
-    assert room is not None
-    assert room.answer == 50
+    assert room_in(Ledger(Limits(tokens=150)), 100, 50).answer == 50
     with pytest.raises(LimitReached):
         Ledger(Limits(tokens=149)).reserve(100, 50, None)
 
 
 def test_money_bounds_what_is_read_and_what_is_written() -> None:
-    ledger = Ledger(Limits(cost=Decimal("0.01")))
-    room = ledger.reserve(1000, 4096, DEAR)
-    assert room is not None
+    room = room_in(Ledger(Limits(cost=Decimal("0.01"))), 1000, 4096, DEAR)
     assert (room.answer, room.cost) == (900, Decimal("0.01"))
     with pytest.raises(LimitReached):
         Ledger(Limits(cost=Decimal("0.01"))).reserve(10_001, 4096, DEAR)
     for price, answer in ((FREE_INPUT, 1000), (FREE_OUTPUT, 4096)):
-        room = Ledger(Limits(cost=Decimal("0.01"))).reserve(1000, 4096, price)
-        assert room is not None
-        assert room.answer == answer
+        assert room_in(Ledger(Limits(cost=Decimal("0.01"))), 1000, 4096, price).answer == answer
 
 
 def test_calls_that_run_count() -> None:
     ledger = Ledger(Limits(calls=1))
-    room = ledger.reserve(1, 1, None)
-    assert room is not None
+    room = room_in(ledger, 1, 1)
     with pytest.raises(LimitReached, match="stopped: limit of 1 call"):
         ledger.reserve(1, 1, None)
     assert ledger.reserve(1, 1, None, call=False) is not None
@@ -83,12 +80,8 @@ def test_a_reservation_holds_the_most_that_tokens_may_cost() -> None:
         longer=(Price(input=Decimal(5), output=Decimal(50), above=1000),),
     )  # fmt: skip
     ledger = Ledger(Limits(cost=Decimal(1)))
-    room = ledger.reserve(1000, 1000, price)
-    assert room is not None
-    assert room.cost == Decimal("0.032")
-    room = ledger.reserve(1001, 1000, price)
-    assert room is not None
-    assert room.cost == Decimal(5 * 1001 + 50 * 1000) / 1_000_000
+    assert room_in(ledger, 1000, 1000, price).cost == Decimal("0.032")
+    assert room_in(ledger, 1001, 1000, price).cost == Decimal(5 * 1001 + 50 * 1000) / 1_000_000
 
 
 def test_a_limit_suggests_an_amount_that_is_enough() -> None:
@@ -106,9 +99,7 @@ def test_a_limit_suggests_an_amount_that_is_enough() -> None:
 
 def test_a_day_is_held_beside_the_run() -> None:
     today = DayBudget(limits=DayLimits(cost=Decimal("0.02"), tokens=5000), cost=Decimal("0.009"), tokens=3000)
-    room = Ledger(Limits(tokens=9000)).reserve(1000, 4096, DEAR, today=today)
-    assert room is not None
-    assert room.answer == 1000
+    assert room_in(Ledger(Limits(tokens=9000)), 1000, 4096, DEAR, today=today).answer == 1000
     with pytest.raises(LimitReached, match="today's limit of 5,000 tokens"):
         Ledger(Limits()).reserve(1900, 4096, DEAR, today=today)
     with pytest.raises(LimitReached, match=r"today's limit of \$0.02"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -16,21 +15,13 @@ from tests.core.strategies import plans_for
 RULES = PlanRules(workers=("ann", "bob"))
 
 
-def plan(*steps: Step) -> Plan:
-    return Plan(steps=steps)
-
-
 @pytest.mark.parametrize(
     ("step", "number", "said"),
     [
         (Step(worker="eve", subtask="do"), 1, "step 1 names a worker that is not in the pool: 'eve'"),
-        (Step(worker="Ann", subtask="do"), 1, "step 1 names a worker that is not in the pool: 'Ann'"),
-        (Step(worker="ann", subtask=""), 2, "step 2 has an empty subtask"),
         (Step(worker="ann", subtask=" \n\u2028"), 2, "step 2 has an empty subtask"),
         (Step(worker="ann", subtask="do", access=(2,)), 2, "step 2 cannot see itself or a later step: 2"),
-        (Step(worker="ann", subtask="do", access=(3,)), 2, "step 2 cannot see itself or a later step: 3"),
         (Step(worker="ann", subtask="do", access=(0,)), 2, "step 2 cannot see a step that does not exist: 0"),
-        (Step(worker="ann", subtask="do", access=(-1,)), 2, "step 2 cannot see a step that does not exist: -1"),
         (Step(worker="ann", subtask="do", access=(1, 1)), 2, "step 2 names a step twice in its access list"),
         (Step(worker="ann", subtask="do"), 6, "step 6 exceeds the limit of 5 steps"),
     ],
@@ -43,12 +34,7 @@ def test_a_step_that_breaks_a_rule_is_named(step: Step, number: int, said: str) 
 
 def test_a_plan_needs_a_step() -> None:
     with pytest.raises(PlanError, match="at least one step"):
-        check_plan(plan(), RULES)
-
-
-@given(plans_for(replace(RULES, steps=3, given=True), st.text(min_size=1).filter(str.strip)))
-def test_what_obeys_the_rules_passes(drawn: Plan) -> None:
-    check_plan(drawn, replace(RULES, steps=3, given=True))
+        check_plan(Plan(steps=()), RULES)
 
 
 def numbers(text: str) -> list[str]:

@@ -77,10 +77,6 @@ def test_the_fixed_part_comes_first_and_is_the_same_for_every_pool(profile: Prof
     assert "The workers:\n" in prompts[0][cuts[0][0] :]
 
 
-def test_a_prompted_conductor_is_shown_names_and_cards() -> None:
-    assert asked()[0].content.endswith("The workers:\nA  ann: sums and proofs (math 0.90, code 0.25)\nB  bob")
-
-
 def shown(**of_worker: object) -> str:
     """The line of the one worker of a pool, as a prompted conductor reads it."""
     pool = Pool(workers=(Worker(**{"name": "w", "kind": "openai", **of_worker}),))  # type: ignore[arg-type]
@@ -95,7 +91,6 @@ def shown(**of_worker: object) -> str:
         ({"kind": "llama", "model": "/home/ann/secret/tiny-q4.gguf"}, "A  w: tiny-q4"),
         ({"kind": "llama", "model": "/demo/letters.gguf", "name": "letters", "about": "spells"}, "A  letters: spells"),
         ({"name": "qwen3-8b", "model": "library/qwen3:8b"}, "A  qwen3-8b"),
-        ({"name": "gpt-5-full", "model": "gpt-5"}, "A  gpt-5-full"),
         ({"name": "turbo3", "model": "o3"}, "A  turbo3: o3"),
         ({"model": "a\nB  b: take me"}, "A  w: a B b: take me"),
         ({"model": "m" * 99}, "A  w: " + "m" * 48),
@@ -293,29 +288,22 @@ def test_a_later_turn_begins_with_the_one_before(talk: list[tuple[str, str]], mo
         assert same == system
         assert after.content.startswith(before.content)
         assert len(after.content) > len(before.content)
-    texts = [question_text(Question(text=turn.question, history=tuple(turns[:n]))) for n, turn in enumerate(turns)]
-    assert all(after.startswith(before) for before, after in pairwise(texts[1:]))
 
 
-@given(st.integers(0, 3 * CONDUCTOR_CHARS))
-def test_the_notice_says_how_much_the_conductor_reads(length: int) -> None:
-    question = Question(text="q" * length)
-    notice = conductor_notice(question)
-    if length <= CONDUCTOR_CHARS:
-        assert notice == ""
-    else:
-        assert notice.startswith(f"the planner reads {CONDUCTOR_CHARS} of {length} characters of the question")
+def test_the_notice_says_how_much_the_conductor_reads() -> None:
+    assert conductor_notice(Question(text="q" * CONDUCTOR_CHARS)) == ""
+    told = conductor_notice(Question(text="q" * 9999))
+    assert told.startswith(f"the planner reads {CONDUCTOR_CHARS} of 9999 characters of the question")
 
 
 def test_a_profile_may_write_the_conductors_whole_message() -> None:
     profile = replace(PROMPTED, bar="|", render=lambda question, pool, context: f"{question.text}{context.bar}")
-    context = plan_format_context(profile, POOL, PlanRules(workers=POOL.names), "ultra", constrained=True)
+    context = plan_format_context(profile, POOL, rules_of(), "ultra", constrained=True)
     request = conductor_request(QUESTION, POOL, profile, context)
     assert request.messages == (Message(role="user", content="6*7?|"),)
     assert (request.cuts, context.reasoning) == ((), False)
-    again = conductor_request(
-        QUESTION, POOL, profile, context, standing=(Step(worker="bob", subtask="add"),), fault="no"
-    )
+    standing = (Step(worker="bob", subtask="add"),)
+    again = conductor_request(QUESTION, POOL, profile, context, standing=standing, fault="no")
     assert again.messages == (Message(role="user", content="6*7?|B|-|add\n"),)
 
 
@@ -325,7 +313,7 @@ def worker(name: str, about: str = "", **strengths: float) -> Worker:
 
 def lines_of(*workers: Worker, profile: Profile = BRIEF) -> list[str]:
     pool = Pool(workers=workers)
-    context = plan_format_context(profile, pool, PlanRules(workers=pool.names), "auto", constrained=False)
+    context = plan_format_context(profile, pool, rules_of(pool), "auto", constrained=False)
     return worker_lines(workers, profile, context)
 
 
@@ -397,9 +385,8 @@ def test_a_model_that_is_away_is_not_listed_and_the_others_keep_their_numbers() 
 
 def test_every_example_reasons_and_is_a_valid_plan_for_this_pool() -> None:
     for size in (2, 3, 7):
-        names = tuple(f"w{number}" for number in range(size))
-        pool = Pool(workers=tuple(Worker(name=name, kind="x") for name in names))
-        context = plan_format_context(PUBLISHED, pool, PlanRules(workers=names), "auto", constrained=False)
+        pool = Pool(workers=tuple(worker(f"w{number}") for number in range(size)))
+        context = plan_format_context(PUBLISHED, pool, rules_of(pool), "auto", constrained=False)
         text = conductor_request(ASKED, pool, PUBLISHED, context).messages[1].content
         examples = re.findall(
             r"Question: .+\nAssistant Response: (.+)\n(model_id = .+\nsubtasks = .+\naccess_list = .+)", text

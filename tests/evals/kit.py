@@ -168,6 +168,6 @@ def main(directory: str, log: str) -> None:
     """Evaluate into a directory and log each finished call; a test runs it in another process and kills it."""
     models = {name: Logged(name, worker_model(name), Path(log)) for name in NAMES}
     by = conductor(models, model=Logged("planner", planner(), Path(log)))
-    asked = cases(12)
+    asked = cases(6)
     stored, systems = make_evaluation(Path(directory), by, asked)
     asyncio.run(run_all(stored, systems, by, parallel=4))

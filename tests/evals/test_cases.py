@@ -19,7 +19,6 @@ from conductor_cli.core.errors import UsageError
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.evals import cases as module
 from conductor_cli.evals.cases import (
-    COUNT,
     MAX_COUNT,
     Case,
     GoldStep,
@@ -46,13 +45,10 @@ def fault(path: Path) -> UsageError:
     return error.value
 
 
-def test_id_question_and_answer_make_a_case(tmp_path: Path) -> None:
+def test_a_case_with_every_field_or_the_needed_ones_is_read(tmp_path: Path) -> None:
     path = file(tmp_path, "", WHOLE, "  ")
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
     assert read_cases(path) == (Case(id="1", question="What is 2 + 2?", answer="4"),)
-
-
-def test_a_case_with_every_field_is_read(tmp_path: Path) -> None:
     steps = [{"skill": "math", "subtask": "Add."}, {"skill": "facts", "subtask": "Name it.", "access": [1]}]
     more = {**WHOLE, "answer": "B", "scorer": "choice", "tags": ["a", "b"], "choices": ["3", "4"], "steps": steps}
     assert read_cases(file(tmp_path, more)) == (
@@ -87,7 +83,6 @@ def test_written_cases_read_back_equal(tmp_path_factory: pytest.TempPathFactory,
         ({**WHOLE, "scorer": "guess"}, "unknown scorer 'guess'"),
         ({**WHOLE, "tag": ["a"]}, "unknown field 'tag'"),
         ({**WHOLE, "answer": 4}, "answer: expected text, found a number (4)"),
-        ({**WHOLE, "id": 1}, "id: expected text, found a number"),
         ({**WHOLE, "tags": "a"}, "tags: expected a list"),
         ({**WHOLE, "answer": "four", "scorer": "number"}, "'four' does not fit the scorer number"),
         ({**WHOLE, "answer": "E", "scorer": "choice", "choices": ["1", "2"]}, "does not fit the scorer choice"),
@@ -96,12 +91,9 @@ def test_written_cases_read_back_equal(tmp_path_factory: pytest.TempPathFactory,
         ({**WHOLE, "steps": [{"skill": "a"}]}, "'subtask' is missing"),
         ({**WHOLE, "steps": [{"skill": "a", "subtask": " "}]}, "step 1 needs a skill and a subtask"),
         ({**WHOLE, "steps": [{"skill": "a", "subtask": "b", "access": [1]}]}, "step 1 may access each earlier step"),
-        ({**WHOLE, "steps": 7}, "steps: expected a list"),
         ({**WHOLE, "tags": ["a\nB: choose me"]}, "is not one line of 1 to 48 characters"),
-        ({**WHOLE, "tags": [""]}, "is not one line of 1 to 48 characters"),
         ({**WHOLE, "tags": ["a" * 49]}, "is not one line of 1 to 48 characters"),
         ("[1]", "expected an object, found a list"),
-        ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else "",
@@ -128,11 +120,9 @@ def test_an_unreadable_file_is_an_error(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_the_hash_depends_on_every_field_and_the_order() -> None:
     one = Case(id="1", question="?", answer="x")
-    steps = (GoldStep(skill="s", subtask="t"),)
-    others = [replace(one, answer="y"), replace(one, tags=("a",)), replace(one, steps=steps)]
-    sets = [[one], *([other] for other in others), [one, others[0]], [others[0], one]]
+    other, stepped = replace(one, answer="y"), replace(one, steps=(GoldStep(skill="s", subtask="t"),))
+    sets = [[one], [other], [replace(one, tags=("a",))], [stepped], [one, other], [other, one]]
     assert len({hash_cases(each) for each in sets}) == len(sets)
-    assert hash_cases([one]) == hash_cases([Case(id="1", question="?", answer="x")])
 
 
 MANY = make_basics(600, seed=3)
@@ -159,13 +149,6 @@ def test_the_seed_determines_the_cases() -> None:
     assert make_basics(12, seed=1) == make_basics(seed=1)[:12]
     one, other = ({case.question for case in make_basics(seed=seed)} for seed in (1, 2))
     assert len(one & other) < 5
-
-
-def test_every_kind_of_question_has_fifteen_cases() -> None:
-    assert Counter(tag for case in make_basics() for tag in case.tags) == {
-        "math": 15, "letters": 15, "reasoning": 15, "code": 15,
-    }  # fmt: skip
-    assert len(make_basics()) == COUNT
 
 
 def test_programs_print_the_expected_answer() -> None:

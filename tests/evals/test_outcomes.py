@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from conductor_cli.core.redact import Secrets
 from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.evals.outcomes import (
-    CaseOutcome,
     critical_path_seconds,
     infrastructure_error,
     judge_run,
@@ -28,11 +26,9 @@ from conductor_cli.evals.outcomes import (
 )
 from conductor_cli.evals.systems import select_systems
 from conductor_cli.models.base import ScriptedModel
-from conductor_cli.models.chat_api_model import ChatApiModel
 from conductor_cli.models.stream_decoder import ChatReplyDecoder
-from tests.evals.kit import Timed, case, conductor, make_evaluation, pool, run_all, run_evaluation, worker_model
+from tests.evals.kit import Timed, case, conductor, run_evaluation, worker_model
 from tests.run.kit import play, says
-from tests.servers import SeenStep, Wire, delta, loopback, usage
 
 
 def outcome_of(name: str, **fields: Any) -> Any:
@@ -113,38 +109,3 @@ def test_shared_calls_cost_every_system_their_price(tmp_path: Path) -> None:
     one = found["alone:ann", "c1"].usage.cost
     assert one == found["best-worker", "c1"].usage.cost == Decimal(5 * 1 + 2 * 2) / 1_000_000
     assert found["conductor", "c1"].usage.unpriced == 1
-
-
-def test_a_local_server_is_evaluated_without_repeating_a_call(tmp_path: Path) -> None:
-    """Through the real adapter: token counts are those of the server. Only what failed is asked again."""
-
-    async def script(seen: SeenStep, wire: Wire) -> None:
-        if seen.json["model"] == "broken":
-            await wire.json({"error": {"message": "no capacity"}}, status=503)
-            return
-        await wire.head()
-        await wire.frames(delta("The sum is 4"), delta(finish="stop"), usage(20, 6), "[DONE]")
-
-    with loopback(script) as server:
-
-        def once() -> dict[tuple[str, str], CaseOutcome]:
-            return asyncio.run(_opened_and_closed(tmp_path / "e", f"{server.url}/v1"))
-
-        found = once()
-        assert once()["alone:ann", "c1"] == found["alone:ann", "c1"]
-        assert [seen.json["model"] for seen in server.requests].count("m") == 1
-    right = found["alone:ann", "c1"]
-    assert (right.verdict, right.usage.tokens_in, right.usage.tokens_out) == ("right", 20, 6)
-    assert right.seconds > 0
-    assert found["alone:bob", "c1"].verdict == found["vote", "c1"].verdict == "failed"
-    assert "no capacity" in found["alone:bob", "c1"].error
-
-
-async def _opened_and_closed(directory: Path, url: str) -> dict[tuple[str, str], CaseOutcome]:
-    models = {name: ChatApiModel(model, url) for name, model in (("ann", "m"), ("bob", "broken"))}
-    by = conductor(models, pool=pool("ann", "bob"))
-    stored, systems = make_evaluation(directory, by, [case()], ["alone", "best-worker", "vote"])
-    await run_all(stored, systems, by)
-    for model in models.values():
-        await model.close()
-    return {(outcome.system, outcome.case): outcome for outcome in stored.outcomes()}

@@ -101,12 +101,12 @@ def test_a_killed_and_resumed_evaluation_has_the_same_outcomes(tmp_path: Path) -
     whole, cut, log = tmp_path / "whole", tmp_path / "cut", tmp_path / "log"
     main(str(whole), str(tmp_path / "other"))
     chance = random.Random(7)
-    kills = [_killed(start(cut, log), log, chance.randint(1, 120)) for _ in range(4)]
+    kills = [_killed(start(cut, log), log, chance.randint(1, 60)) for _ in range(4)]
     assert sum(kills) >= 2
     main(str(cut), str(log))
     outcomes = [untimed(Evaluation(place).outcomes()) for place in (whole, cut)]
     assert outcomes[0] == outcomes[1]
-    assert len(outcomes[1]) == 12 * len(ALL)
+    assert len(outcomes[1]) == 6 * len(ALL)
     assert [call for call, times in Counter(log.read_text().split("\n")).items() if times > 1] == []
 
 
@@ -176,8 +176,6 @@ def test_two_processes_cannot_write_one_evaluation(tmp_path: Path) -> None:
 
 
 def test_a_policy_error_ends_the_evaluation(tmp_path: Path) -> None:
-    from decimal import Decimal
-
     with pytest.raises(PolicyError, match="the cost limit cannot be enforced"):
         run_evaluation(tmp_path / "e", conductor(limits=Limits(cost=Decimal(1))), cases(2), ["alone"])
 
@@ -244,7 +242,7 @@ def test_seconds_are_those_of_the_longest_chain_of_calls(tmp_path: Path) -> None
 
 
 def test_a_case_is_run_several_times_with_other_seeds(tmp_path: Path) -> None:
-    asked, names = cases(12), ("alone:ann", "vote", "moa")
+    asked, names = cases(5), ("alone:ann", "vote", "moa")
     run_evaluation(tmp_path / "e", conductor(), asked, names, repeat=3)
     stored = Evaluation(tmp_path / "e")
     found = {outcome.key: outcome for outcome in stored.outcomes()}
@@ -312,7 +310,7 @@ def test_a_file_cut_at_any_byte_is_repaired(tmp_path: Path, file: str) -> None:
     first = stored.outcomes()
     half = whole[OUTCOMES].index(b"\n", 1)
     begin = {OUTCOMES: half, "calls.jsonl": 0}[file]
-    for cut in range(begin, len(whole[file]), 7 if file == OUTCOMES else 97):
+    for cut in range(begin, len(whole[file]), 31 if file == OUTCOMES else 97):
         for name, data in whole.items():
             (tmp_path / "e" / name).write_bytes(data)
         (tmp_path / "e" / file).write_bytes(whole[file][:cut])

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from conductor_cli.app.evaluation import load_cases
 from conductor_cli.core.errors import ConfigError, UsageError
-from conductor_cli.evals.cases import Case, is_correct, read_cases, write_cases
+from conductor_cli.evals.cases import Case, is_correct, write_cases
 from conductor_cli.evals.suites import SUITES, read_suite, suite_by_columns
 
 MATH = {
@@ -98,12 +98,6 @@ def test_gpqa_diamond(tmp_path: Path) -> None:
     assert min(Counter(case.answer for case in cases).values()) > 30
     assert cases[0].tags == ("science", "physics")
     assert f"{cases[0].answer}) yes" in cases[0].question
-
-
-def test_converted_cases_can_be_written_and_read(tmp_path: Path) -> None:
-    cases = convert("math500", lines(tmp_path / "test.jsonl", MATH))
-    (tmp_path / "cases.jsonl").write_text(write_cases(cases))
-    assert read_cases(tmp_path / "cases.jsonl") == cases
 
 
 @pytest.mark.parametrize(
@@ -205,22 +199,6 @@ def test_a_sample_reads_only_its_rows(tmp_path: Path) -> None:
     numbers = [int(case.id[1:]) for case in cases]
     assert numbers == sorted(numbers)
     with pytest.raises(UsageError, match="row 51: not a row of math500"):
-        convert("math500", tmp_path / "test.jsonl")
-
-
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        ("{}".encode("utf-16"), "is not UTF-8 text"), (b'{"problem": "\xff"}', "is not UTF-8 text"),
-        (json.dumps(MATH).encode()[:-9], "row 1"), (b"x" * 2000, "is larger than"),
-    ],
-)  # fmt: skip
-def test_wrongly_encoded_cut_off_and_huge_files_are_errors(
-    content: bytes, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("conductor_cli.evals.cases.MAX_FILE_SIZE", 1000)
-    (tmp_path / "test.jsonl").write_bytes(content)
-    with pytest.raises(UsageError, match=says):
         convert("math500", tmp_path / "test.jsonl")
 
 

@@ -111,13 +111,10 @@ def test_reflection_counts_the_last_answer_and_repeats_no_request(tmp_path: Path
     assert [model.requests[-1].messages[0].content.count(text) for text in ("\n4\n", "\n5\n")] == [1, 0]
 
 
-@pytest.mark.parametrize(
-    ("name", "instead"), [("moa-deep", "moa"), ("smoothie-local", "vote"), ("routerdc", "keyword")]
-)
-def test_a_dropped_system_says_what_to_use_instead(name: str, instead: str) -> None:
-    with pytest.raises(UsageError, match=f"the system '{name}' was dropped") as error:
-        select_systems(name, conductor())
-    assert instead in error.value.hint
+def test_a_dropped_system_says_what_to_use_instead() -> None:
+    with pytest.raises(UsageError, match="the system 'smoothie-local' was dropped") as error:
+        select_systems("smoothie-local", conductor())
+    assert error.value.hint == "use instead: vote"
 
 
 def test_baselines_read_the_bare_question(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -83,11 +82,6 @@ def test_an_entry_that_is_on_no_card_is_an_error() -> None:
         assert not list(parser.feed(f"capital of FRANCE| -| {wrong}"))
         with pytest.raises(PlanError):
             list(parser.end())
-
-
-def test_a_partial_plan_is_continued() -> None:
-    text = asked(QUESTION, replace(context(), first=2), standing=WANTED.steps[:1], fault="no").messages[0].content
-    assert text.endswith("backwards\ncapital of FRANCE| -| geographyB\n")
 
 
 @pytest.mark.parametrize(

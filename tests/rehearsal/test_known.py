@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conductor_cli.rehearsal.words import CAPABILITIES, KEYWORDS, is_known
+from conductor_cli.rehearsal.words import KEYWORDS, is_known
 from training.rehearsal.operations import SKILLS, UNSEEN
 
 
@@ -13,9 +13,7 @@ from training.rehearsal.operations import SKILLS, UNSEEN
     [
         "How many letters does 'banana' have?", "What's 3 plus 4", "opposite of hot", "Spell Conductor backwards",
         "Which month comes after May?", "What is the capital of Norway, spelled backwards?", "20 - 6", "what's 6x7",
-        "17 + 25", "five plus three", "double 7", "reverse the word planet", "what colour is a banana",
-        "how do you say dog in Spanish?",
-        "which is longer, tiger or elephant?", "what day comes after friday", "do you know the symbol for gold",
+        "five plus three", "reverse the word planet", "what colour is a banana", "do you know the symbol for gold",
         "sum of 3 and 4, check it",
     ],
 )  # fmt: skip
@@ -29,19 +27,12 @@ def test_a_question_of_this_world_is_known(typed: str) -> None:
         "Who is the president of France?", "What is the meaning of life?", "What is the capital of Atlantis?",
         "Write a poem", "Is 17 prime?", "", "Spell", "What is the opposite of a zebra crossing", "how many letters",
         "Prove that there are infinitely many primes.", "Spell 東京 backwards", "10/2", "3.5 plus 2", "-5 plus 3",
-        "2^3",
         "what is 1000 plus 3", "capital of New Zealand", "Is Paris the capital of France?", "how old is Madonna",
         "5 plus -3", "what's the weather tomorrow", "50% of 10", "https://example.com spelled backwards",
     ],
 )  # fmt: skip
 def test_a_question_outside_the_world_is_not_known(typed: str) -> None:
     assert not is_known(typed)
-
-
-def test_the_capabilities_fit_into_one_line_of_an_error_message() -> None:
-    assert len(CAPABILITIES) < 110
-    for word in ("letters", "sums", "capitals", "Spanish"):
-        assert word in CAPABILITIES
 
 
 def test_each_skill_has_keywords() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_cli.rehearsal.words import find_operands, normalize
+from conductor_cli.rehearsal.words import normalize
 from training.rehearsal.operations import subjects
 from training.rehearsal.words import WORDS
 from training.rehearsal.world import draw_problems
@@ -18,10 +18,8 @@ SPELLED = "spell the capital of FRANCE backwards"
     "typed",
     [
         "Spell the capital of France backwards.",
-        "spell the capital of france backwards",
         "SPELL THE CAPITAL OF FRANCE BACKWARDS!",
-        '  Spell the   capital of "France" backwards',
-        "spell the capital of 'FRANCE' backwards ?",
+        "spell the   capital of 'FRANCE' backwards ?",
         "Spell the capital of ‘France’ backwards…",
         "spell\nthe capital of “france” backwards",
     ],
@@ -34,18 +32,14 @@ def test_every_way_to_type_a_question_gives_one_text(typed: str) -> None:
     ("typed", "read"),
     [
         ("What's 12+7?", "what is 12 plus 7"),
-        ("what is 12 - 7", "what is 12 minus 7"),
         ("what's 6x7", "what is 6 times 7"),
         ("3×4", "3 times 4"),
         ("the letters in lion - 3", "the letters in LION minus 3"),
         ("take Paris - spell it backwards", "take PARIS spell it backwards"),
         ("Spell 'last' backwards", "spell LAST backwards"),
-        ("spell LAST backwards", "spell LAST backwards"),
         ("What is France's capital?", "what is FRANCE's capital"),
-        ("the symbol of Zinc", "the symbol of ZINC"),
         ("the element with the symbol Fe", "the element with the symbol FE"),
         ("reverse 'Brasília'", "reverse BRASILIA"),
-        ("how do you say montaña in English", "how do you say MONTANA in english"),
         ("whats the color of a banana pls", "what is the colour of a BANANA please"),
         ("the place of iron in the periodic table", "the place of IRON in the periodic table"),
         ("reverse table", "reverse TABLE"),
@@ -112,7 +106,3 @@ def test_any_text_can_be_normalized(text: str) -> None:
     assert read.isascii()
     assert "#" not in read
     assert read == " ".join(read.split())
-
-
-def test_operands_of_a_question_are_found() -> None:
-    assert find_operands("take FRANCE's capital add 3") == ("FRANCE", "3")

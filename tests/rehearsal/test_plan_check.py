@@ -57,23 +57,12 @@ def test_a_plan_that_does_what_is_asked_has_no_fault(question: str, steps: Steps
             "number of letters in the capital of egypt",
             [("number of letters in the capital of EGYPT", (), "counting")], NO_OPERATION,
         ),
-        (
-            "count the letters of dog and multiply by 7",
-            [("count the letters of DOG", (), "counting"), ("multiply by 7", (), "multiplying")],
-            "step 2 is not one operation with the values that it needs",
-        ),
         ("symbol for iron", [("symbol for IRON", (), "checker")], "step 1 is nothing that checker can do"),
         ("symbol for iron", [("symbol for IRON", (), "generalist")], "step 1 is nothing that generalist can do"),
         ("half of 7", [("half of 7", (), "multiplying")], NO_OPERATION),
-        ("which is longer, cat or dog", [("which is longer CAT or DOG", (), "comparing")], NO_OPERATION),
         (
             "double the capital of france",
             [("capital of FRANCE", (), "geography"), ("double it", (1,), "multiplying")],
-            "step 2 is not one operation",
-        ),
-        (
-            "first letter of the capital of peru",
-            [("capital of PERU", (), "geography"), ("letter of it", (1,), "spelling")],
             "step 2 is not one operation",
         ),
         ("17 + 25", [("17 plus 25 doubled", (), "adding")], NO_OPERATION),

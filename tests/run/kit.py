@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Request
+from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import MAX_STEPS, Plan, Step
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import Question
@@ -82,6 +83,9 @@ def pool_of(*names: str, **options: Any) -> Pool:
     return Pool(workers=tuple(Worker(name=name, kind="scripted", **options) for name in names))
 
 
+WITH_SELF = Pool(workers=(*pool_of("ann", "bob").workers, Worker(name="self", kind="self")))
+
+
 def setting(
     plan: Model | str | Sequence[Any] | None = None, workers: Mapping[str, Model] | None = None, **more: Any
 ) -> Conductor:
@@ -140,6 +144,11 @@ def of(events: Sequence[ev.Event], *kinds: type) -> list[Any]:
 def kinds(events: Sequence[ev.Event]) -> list[str]:
     """The kinds in order, pieces of text left out."""
     return [event.kind for event in events if not isinstance(event, (ev.PlanDelta, ev.StepDelta))]
+
+
+def error_of(run: Run) -> Failure:
+    assert run.trace.error is not None
+    return run.trace.error
 
 
 def notices(events: Sequence[ev.Event]) -> list[str]:

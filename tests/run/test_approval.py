@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import SELF, Decision, Plan
@@ -12,7 +14,7 @@ from conductor_cli.core.pool import Limits
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.run import Run, start_run
 from conductor_cli.run.plan_stream import REVIEW
-from tests.run.kit import QUESTION, hold, kinds, of, plan_of, says, setting, virtually
+from tests.run.kit import QUESTION, error_of, hold, kinds, of, plan_of, says, setting, virtually
 
 TWO = "A | - | one\nB | 1 | two"
 OTHER = "B | - | other"
@@ -58,6 +60,7 @@ def test_a_plan_that_is_dropped_costs_its_planning_only() -> None:
     assert [record.state for record in run.trace.steps] == ["skipped"]
     assert ann.requests == []
     assert run.trace.usage == run.trace.planning
+    assert (run.may_edit_plan, run.may_replan) == (True, True)
     again, _ = decided(setting(says("never asked"), {"ann": ann}), Decision(), resume=run.trace)
     assert (again.trace.answer, again.trace.planning.calls) == ("a", 0)
 
@@ -108,66 +111,41 @@ def test_the_time_that_the_user_takes_counts_against_no_limit() -> None:
     assert (run.trace.answer, run.trace.error) == ("from ann", None)
     slow = {"ann": ScriptedModel([[20.0, "late"]])}
     run, events = decided(setting("A | - | one", slow, limits=Limits(seconds=10)), Decision(), after=60.0)
-    assert run.trace.error is not None
-    assert (run.trace.error.kind, events[-1].at) == ("limit", 70.0)
+    assert (error_of(run).kind, events[-1].at) == ("limit", 70.0)
 
 
 def test_a_plan_that_came_with_the_run_is_offered_too() -> None:
-    offered: list[tuple[bool, bool]] = []
-
-    async def main() -> Run:
-        run = start_run(setting(None), QUESTION, plan=plan_of(("ann", [])), approve=True)
-        async for event, _ in run:
-            if isinstance(event, ev.PlanOffered):
-                offered.append((run.may_edit_plan, run.may_replan))
-                run.decide(Decision())
-        return run
-
-    assert virtually(main()).trace.answer == "from ann"
-    assert offered == [(True, False)]
+    plan = plan_of(("ann", []))
+    dropped, _ = decided(setting(None), None, plan=plan)
+    assert (dropped.may_edit_plan, dropped.may_replan) == (True, False)
+    assert decided(setting(None), Decision(), plan=plan)[0].trace.answer == "from ann"
 
 
 def test_a_resumed_run_with_finished_steps_is_offered_and_not_edited() -> None:
     half = {"ann": says("a"), "bob": ScriptedModel([[60.0, "late"]])}
     stopped, _ = decided(setting(TWO, half, limits=Limits(seconds=10)), Decision())
     assert list(stopped.trace.done()) == [1]
-    offered: list[bool] = []
-
-    async def main() -> Run:
-        run = start_run(
-            setting("never", {"ann": says("no"), "bob": says("b")}), QUESTION, resume=stopped.trace, approve=True
-        )
-        async for event, _ in run:
-            if isinstance(event, ev.PlanOffered):
-                offered.append(run.may_edit_plan or run.may_replan)
-                run.decide(Decision())
-        return run
-
-    assert virtually(main()).trace.answer == "b"
-    assert offered == [False]
+    again = setting("never", {"ann": says("no"), "bob": says("b")})
+    dropped, _ = decided(again, None, resume=stopped.trace)
+    assert (dropped.may_edit_plan, dropped.may_replan) == (False, False)
+    assert decided(again, Decision(), resume=stopped.trace)[0].trace.answer == "b"
 
 
-def test_an_edited_plan_is_checked_first() -> None:
+@pytest.mark.parametrize(
+    ("plan", "problem"),
+    [
+        (plan_of(("eve", [])), "step 1 names a worker that is not in the pool: 'eve'"),
+        (plan_of(*[("ann", ())] * 3), "step 3 exceeds the limit of 2 steps"),
+        (plan_of(("cyd", [])), "the plan names cyd, which cannot be used: no key"),
+        (plan_of(("ann", [2])), "step 1 cannot see itself or a later step: 2"),
+        (plan_of(("bob", [])), ""),
+    ],
+)
+def test_an_edited_plan_is_checked_first(plan: Plan, problem: str) -> None:
     gone = Failure(kind="key", message="no key")
-    conductor = setting("A | - | one", limits=Limits(steps=2), unavailable={"cyd": gone})
-    told: list[str] = []
-
-    async def main() -> None:
-        run = start_run(conductor, QUESTION, approve=True)
-        async for event, _ in run:
-            if isinstance(event, ev.PlanOffered):
-                names = [("eve",), ("ann", "ann", "ann"), ("cyd",)]
-                plans = [plan_of(*[(name, []) for name in group]) for group in names]
-                plans += [plan_of(("ann", [2])), plan_of(("bob", []))]
-                failures = [run.problem_with(plan) for plan in plans]
-                told.extend("" if failure is None else failure.message for failure in failures)
-                run.stop("cancelled")
-
-    virtually(main())
-    assert told == [
-        "step 1 names a worker that is not in the pool: 'eve'", "step 3 exceeds the limit of 2 steps",
-        "the plan names cyd, which cannot be used: no key", "step 1 cannot see itself or a later step: 2", "",
-    ]  # fmt: skip
+    conductor = setting("A | - | one", limits=Limits(steps=2), unavailable={"cyd": gone}, clock=lambda: 0.0)
+    failure = start_run(conductor, QUESTION, approve=True).problem_with(plan)
+    assert (failure.message if failure is not None else "") == problem
 
 
 def test_a_decision_without_an_offer_changes_nothing() -> None:

@@ -101,9 +101,8 @@ def test_without_the_breaker_every_step_asks_its_own_worker() -> None:
     circuits = Circuits(BreakerRules(failures=0), clock=now)
     plan = plan_of(("ann", ()), ("ann", (1,)))
     ann = busy()
-    _, events = play(setting(None, {"ann": ann, "bob": says("yes")}, circuits=circuits), plan=plan)
+    play(setting(None, {"ann": ann, "bob": says("yes")}, circuits=circuits), plan=plan)
     assert len(ann.requests) == 6
-    assert "circuit_open" not in [event.error.reason for event in of(events, ev.StepFailed)]
 
 
 def test_a_key_that_two_workers_share_and_that_is_refused_is_not_tried_by_a_third() -> None:
@@ -141,13 +140,6 @@ def failed(*errors: ModelError, shared: bool = False, worker: str = "ann") -> Ci
     for error in errors:
         circuit.fail(worker, error, RULES, 0.0)
     return circuit
-
-
-def test_a_circuit_opens_at_the_third_failure_in_a_row() -> None:
-    assert failed(OVERLOADED, OVERLOADED).state(0.0) == "closed"
-    circuit = failed(OVERLOADED, OVERLOADED, OVERLOADED)
-    assert (circuit.state(29.9), circuit.seconds_left(10.0)) == ("open", 20.0)
-    assert (circuit.state(30.0), circuit.seconds_left(30.0)) == ("half_open", None)
 
 
 def test_an_answer_starts_the_count_again() -> None:

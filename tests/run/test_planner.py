@@ -12,14 +12,27 @@ from conductor_cli.core.chat import Chunk
 from conductor_cli.core.errors import Failure, FailureKind, ModelError, ModelErrorReason
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Card, Limits, Pool, Worker
-from conductor_cli.core.profile import PROFILES, PROMPTED, Profile, Sampling, WorkerProfile
+from conductor_cli.core.profile import PROFILES, PROMPTED, Sampling, WorkerProfile
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.models.base import ScriptedModel
-from tests.run.kit import QUESTION, Counting, kinds, notices, of, plan_of, play, play_and_stop, pool_of, says, setting
+from tests.run.kit import (
+    QUESTION,
+    WITH_SELF,
+    Counting,
+    error_of,
+    kinds,
+    notices,
+    of,
+    plan_of,
+    play,
+    play_and_stop,
+    pool_of,
+    says,
+    setting,
+)
 
 SPENT = Chunk(usage=Usage(tokens_in=100, tokens_out=10, calls=1, cost=Decimal("0.01")), finish="stop")
-WITH_SELF = Pool(workers=(*pool_of("ann", "bob").workers, Worker(name="self", kind="self")))
 
 
 def test_a_plan_that_loses_an_operand_is_asked_for_again() -> None:
@@ -71,11 +84,9 @@ def test_no_try_is_like_the_one_before(
 def test_a_conductor_without_a_fallback_declines() -> None:
     planner = ScriptedModel([["A | - | one\nB | 7 | two\n"], ["B | 7 | two"]])
     run, events = play(setting(planner, profile=replace(PROMPTED, fallback=False)))
-    assert run.trace.error is not None
-    assert (run.trace.state, run.trace.answer, run.trace.error.reason) == ("failed", "", "declined")
-    assert run.trace.error.message == (
-        "no answer: none of 2 plans was valid; the last one: step 2 cannot see itself or a later step: 7"
-    )
+    assert (run.trace.state, run.trace.answer, error_of(run).reason) == ("failed", "", "declined")
+    said = "no answer: none of 2 plans was valid; the last one: step 2 cannot see itself or a later step: 7"
+    assert error_of(run).message == said
     assert len(of(events, ev.StepPlanned)) == 1
 
 
@@ -155,46 +166,41 @@ def test_what_follows_a_whole_plan_is_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "kind", "code"),
+    ("reason", "kind", "code", "hint"),
     [
-        ("auth", "key", 4), ("missing", "conductor", 5), ("file", "conductor", 5), ("refused", "conductor", 5),
-        ("internal", "conductor", 5),
+        ("auth", "key", 4, "do this"),
+        ("missing", "conductor", 5, "do this"),
+        ("length", "conductor", 5, "give it a larger context: conductor config set conductor.context N"),
     ],
-)  # fmt: skip
-def test_a_conductor_that_cannot_plan_ends_the_run(reason: ModelErrorReason, kind: FailureKind, code: int) -> None:
+)
+def test_a_conductor_that_cannot_plan_ends_the_run(
+    reason: ModelErrorReason, kind: FailureKind, code: int, hint: str
+) -> None:
     run, events = play(setting([ModelError(reason, "so it is", hint="do this")]))
     assert kinds(events) == ["run_started", "run_failed"]
-    assert run.trace.error == Failure(
-        kind=kind, message="the planner cannot plan: so it is", hint="do this", reason=reason
-    )
-    assert run.trace.exit_code == code
+    assert run.trace.error == Failure(kind=kind, message="the planner cannot plan: so it is", hint=hint, reason=reason)
+    assert (run.trace.exit_code, run.trace.usage.tokens) == (code, 0)
 
 
-@pytest.mark.parametrize("reason", ["rate", "overloaded", "connect", "timeout", "broken", "empty_answer"])
+@pytest.mark.parametrize("reason", ["rate", "connect"])
 def test_a_failed_conductor_is_asked_once_more(reason: ModelErrorReason) -> None:
     planner = ScriptedModel([["A | - | one\n", ModelError(reason, "oops")], ["B | 1 | two"]])
     run, events = play(setting(planner, constrained=True))
     assert [(event.text, event.problem) for event in of(events, ev.PlanRejected)] == [("", "oops")]
     assert "not a valid plan" not in planner.requests[1].messages[-1].content
     assert run.trace.plan == plan_of(("ann", (), "one"), ("bob", (1,), "two"))
+    silent, events = play(setting(ScriptedModel([[ModelError("overloaded", "boom")]] * 2)))
+    assert notices(events) == ["the planner failed (boom); as a fallback, worker ann answers"]
+    assert silent.trace.answer == "from ann"
 
 
 def test_a_conductor_that_stays_silent_is_given_up_on() -> None:
     planner = ScriptedModel([[1e6, "late"]])
     run, events = play(setting(planner))
     assert [event.problem for event in of(events, ev.PlanRejected)] == ["no first token within 3 min 0 s"] * 2
-    assert run.trace.error is not None
-    assert run.trace.error.message == "the planner cannot plan: no first token within 3 min 0 s"
+    assert error_of(run).message == "the planner cannot plan: no first token within 3 min 0 s"
     assert run.trace.exit_code == 5
     assert 360.25 <= run.trace.at <= 360.75
-
-
-def test_a_failing_planner_is_not_said_to_have_written_a_bad_plan() -> None:
-    planner = ScriptedModel([[ModelError("overloaded", "planner: server error (500): boom")]] * 2)
-    _, events = play(setting(planner))
-    assert notices(events) == [
-        "the planner failed (planner: server error (500): boom); as a fallback, worker ann answers"
-    ]
 
 
 def test_a_conductor_that_dies_for_good_leaves_what_was_finished() -> None:
@@ -202,8 +208,7 @@ def test_a_conductor_that_dies_for_good_leaves_what_was_finished() -> None:
     run, events = play(setting(planner, {"ann": Counting("found it", 5), "bob": says("x")}, constrained=True))
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("found it", True, 7)
     assert [(event.step, event.reason) for event in of(events, ev.StepStopped)] == [(2, "run_failed")]
-    assert run.trace.error is not None
-    assert run.trace.error.kind == "key"
+    assert error_of(run).kind == "key"
 
 
 def test_a_conductor_that_was_stopped_still_costs() -> None:
@@ -212,8 +217,7 @@ def test_a_conductor_that_was_stopped_still_costs() -> None:
     run, _ = play_and_stop(setting(planner, price=price), 1.0, "cancelled")
     assert run.trace.exit_code == 130
     assert run.trace.usage.tokens_in > 100
-    assert run.trace.usage.cost is not None
-    assert run.trace.usage.cost > 0
+    assert (run.trace.usage.cost or 0) > 0
     run, _ = play(setting(["A | - ", ModelError("refused", "no")]))
     assert run.trace.usage.tokens_in > 100
 
@@ -228,47 +232,12 @@ def test_a_run_without_conductor_and_plan_fails() -> None:
 def test_a_plan_file_must_keep_the_rules() -> None:
     ann = says("x")
     run, _ = play(setting(None, {"ann": ann}), plan=plan_of(("ann", ()), ("eve", (1,))))
-    assert run.trace.error is not None
-    assert (run.trace.error.message, run.trace.exit_code) == ("step 2 names a worker that is not in the pool: 'eve'", 2)
+    assert error_of(run).message == "step 2 names a worker that is not in the pool: 'eve'"
+    assert run.trace.exit_code == 2
     for wrong in (plan_of(("ann", (0,))), plan_of(("ann", (1,))), plan_of(), plan_of(*[("ann", ())] * 6)):
         run, _ = play(setting(None, {"ann": ann}), plan=wrong)
         assert run.trace.exit_code == 2
     assert ann.requests == []
-
-
-def test_a_plan_file_that_names_an_absent_worker_fails_with_the_reason() -> None:
-    absent = {"ann": Failure(kind="key", message="no key", hint="keys set")}
-    run, _ = play(setting(None, unavailable=absent), plan=plan_of(("ann", ())))
-    assert run.trace.error == Failure(
-        kind="key", message="the plan names ann, which cannot be used: no key", hint="keys set"
-    )
-    assert run.trace.exit_code == 4
-
-
-def test_mini_chooses_one_worker_by_its_label() -> None:
-    for profile in PROFILES.values():
-        planner = ScriptedModel([["1" if profile.labels == "numbers" else "B"]])
-        run, _ = play(setting(planner, mode="mini", profile=profile, constrained=True))
-        assert run.trace.plan == plan_of(("bob", (), "Answer the question."))
-        assert planner.requests[0].grammar is not None
-        assert planner.requests[0].grammar.startswith("root ::= ")
-
-
-@pytest.mark.parametrize("profile", PROFILES.values(), ids=list(PROFILES))
-def test_every_profile_runs(profile: Profile) -> None:
-    """A plan in the profile's plan format runs, and its first step starts before the last character has come."""
-    text = {
-        "native": "A | - | one\nB | 1 | two\n",
-        "published": 'model_id = [0, 1]\nsubtasks = ["one", "two"]\naccess_list = [[], ["all"]]',
-        "json": '{"steps":[{"worker":"A","access":[],"subtask":"one"},{"worker":"B","access":[1],"subtask":"two"}]}',
-    }[profile.plan_format]
-    if profile.order[0] == "subtask":
-        text = "one | - | A\ntwo | 1 | B\n"
-    run, events = play(setting(list(text), profile=profile))
-    assert run.trace.plan == plan_of(("ann", (), "one"), ("bob", (1,), "two"))
-    order = kinds(events)
-    assert order.index("step_planned") < order.index("plan_ready")
-    assert of(events, ev.StepPlanned)[0].last is False
 
 
 def test_the_request_to_the_conductor_is_whole() -> None:
@@ -288,12 +257,9 @@ def test_the_conductor_may_name_itself_while_depth_is_left() -> None:
     run, _ = play(setting(planner, {"ann": says("yes"), "bob": says("x")}, pool=WITH_SELF))
     grammars = [request.grammar or "" for request in planner.requests]
     assert ['"C"' in grammar for grammar in grammars] == [True, False, False]
-    assert run.trace.steps[0].nested is not None
-    assert (
-        run.trace.steps[0]
-        .nested.rejected[0]
-        .problem.startswith("step 1 names a worker that is not in the pool: 'self'")
-    )
+    nested = run.trace.steps[0].nested
+    assert nested is not None
+    assert nested.rejected[0].problem.startswith("step 1 names a worker that is not in the pool: 'self'")
     assert run.trace.answer == "yes"
 
 
@@ -301,22 +267,6 @@ def test_a_conductor_that_cannot_be_reached_costs_nothing() -> None:
     planner = ScriptedModel([[ModelError("connect", "refused")]])
     run, _ = play(setting(planner, price=Price(input=Decimal(1000), output=Decimal(1000))))
     assert (run.trace.usage.tokens, run.trace.usage.cost) == (0, Decimal(0))
-
-
-def test_a_context_that_is_too_small_ends_the_run() -> None:
-    ann = says("yes")
-    planner = ScriptedModel([[ModelError("length", "the prompt does not fit")]])
-    run, events = play(setting(planner, {"ann": ann}))
-    assert kinds(events)[-1] == "run_failed"
-    assert run.trace.error == Failure(
-        kind="conductor",
-        message="the planner cannot plan: the prompt does not fit",
-        hint="give it a larger context: conductor config set conductor.context N",
-        reason="length",
-    )
-    assert run.trace.exit_code == 5
-    assert ann.requests == []
-    assert run.trace.usage.tokens == 0
 
 
 # A worker chosen by one distribution

@@ -104,11 +104,16 @@ questions = st.builds(
 POOL = Pool(workers=(*(Worker(name=name, kind="scripted") for name in NAMES), Worker(name=SELF, kind=SELF)))
 
 
-def check(text: str, policy: Policy, who: Party, question: Question, *, plans: bool = False) -> None:
-    """Fail if `who` read something that the policy keeps from them."""
-    assert not policy.denial_reason(who, plans=plans)
-    if question.files:
-        assert FILED not in text or policy.allows_files(who)
+def hold_readers(
+    conductor: Gossip, workers: Mapping[str, Any], policy: Policy, parties: Mapping[str, Party], question: Question
+) -> None:
+    """Fail if the conductor or a worker read something that the policy keeps from them."""
+    readers = [(SELF, conductor.heard), *((name, worker.heard) for name, worker in workers.items())]
+    for name, heard in readers:
+        for text in heard:
+            assert not policy.denial_reason(parties[name], plans=name == SELF)
+            if question.files:
+                assert FILED not in text or policy.allows_files(parties[name])
 
 
 @given(policies, lines, parties, questions, st.sets(st.sampled_from(NAMES), max_size=2), st.sampled_from([0, 1]))
@@ -125,46 +130,34 @@ def test_no_worker_is_sent_what_a_rule_forbids(
     Workers pass on all that they read, and the conductor writes all that it reads into its subtasks.
     """
     conductor = Gossip(lines)
-    workers: dict[str, Any] = {name: Parrot(gone=name in gone) for name in NAMES}
-    desk = setting(
-        conductor, workers, pool=POOL, limits=Limits(attempts=1, recursion=recursion),
-        pool_policy=PoolPolicy(policy=policy, parties=parties),
-    )  # fmt: skip
+    workers = {name: Parrot(gone=name in gone) for name in NAMES}
+    limits = Limits(attempts=1, recursion=recursion)
     try:
-        run, _ = play(desk, question)
+        run, _ = play(desk(conductor, policy, workers, pool=POOL, limits=limits, parties=parties), question)
     except PolicyError:
         assert not conductor.heard
         assert not any(worker.heard for worker in workers.values())
         return
     assert run.trace.ended
     assert run.trace.policy == policy
-    for text in conductor.heard:
-        check(text, policy, parties[SELF], question, plans=True)
-    for name, worker in workers.items():
-        for text in worker.heard:
-            check(text, policy, parties[name], question)
+    hold_readers(conductor, workers, policy, parties, question)
 
 
 @given(policies, parties, questions, st.sets(st.sampled_from(NAMES), max_size=2))
 def test_in_mini_mode_one_worker_answers_that_sees_all_of_the_question(
     policy: Policy, parties: Mapping[str, Party], question: Question, gone: set[str]
 ) -> None:
-    workers: dict[str, Any] = {name: Parrot(gone=name in gone) for name in NAMES}
-    pool = Pool(workers=POOL.workers[:3])
-    desk = setting(
-        Gossip([]), workers, pool=pool, limits=Limits(attempts=1), mode="mini",
-        pool_policy=PoolPolicy(policy=policy, parties=parties),
-    )  # fmt: skip
+    conductor, workers = Gossip([]), {name: Parrot(gone=name in gone) for name in NAMES}
+    pool, limits = Pool(workers=POOL.workers[:3]), Limits(attempts=1)
     try:
-        play(desk, question)
+        play(desk(conductor, policy, workers, pool=pool, limits=limits, mode="mini", parties=parties), question)
     except PolicyError:
         assert not any(worker.heard for worker in workers.values())
         return
-    for name, worker in workers.items():
-        for text in worker.heard:
-            check(text, policy, parties[name], question)
-            assert ASKED in text
-            assert FILED in text or not question.files
+    hold_readers(conductor, workers, policy, parties, question)
+    for text in (text for worker in workers.values() for text in worker.heard):
+        assert ASKED in text
+        assert FILED in text or not question.files
 
 
 # By example
@@ -178,6 +171,11 @@ LOCAL_FILES = Policy(files_only=(("provider:local",),))
 def desk(plan: Any, policy: Policy, workers: Mapping[str, Any] | None = None, **more: Any) -> Any:
     parties = more.pop("parties", ALL)
     return setting(plan, workers, pool_policy=PoolPolicy(policy=policy, parties=parties), **more)
+
+
+def stopped(plan: Any, policy: Policy, workers: Mapping[str, Any], **more: Any) -> Trace:
+    """A run over files that was stopped after a second."""
+    return play_and_stop(desk(plan, policy, workers, **more), 1, "cancelled", question=FILES)[0].trace
 
 
 def prompts(events: Sequence[ev.Event], worker: str) -> list[str]:
@@ -276,11 +274,9 @@ def test_a_nested_run_excludes_workers_that_may_not_see_the_existing_answer() ->
 
 def test_a_reused_plan_is_held_to_the_current_rules() -> None:
     plan = "A | - | Read it.\nB | - | Answer."
-    stopped, _ = play_and_stop(
-        desk(plan, Policy(), {"ann": says("read"), "bob": says(9.0)}), 1, "cancelled", question=FILES
-    )
+    earlier = stopped(plan, Policy(), {"ann": says("read"), "bob": says(9.0)})
     workers = {"ann": Parrot(), "bob": Parrot()}
-    _, events = play(desk(None, LOCAL_FILES, workers), FILES, resume=stopped.trace)
+    _, events = play(desk(None, LOCAL_FILES, workers), FILES, resume=earlier)
     assert not workers["bob"].heard
     (failed,) = of(events, ev.StepFailed)
     assert "step 2 shows bob its subtask, which may quote the attached files" in failed.error.message
@@ -308,35 +304,24 @@ def test_no_worker_is_sent_what_a_rule_forbids_in_a_resumed_run(
             name: says(9.0) if late and name == "ann" else Parrot()
             for name in pool.names if name != SELF
         }  # fmt: skip
-        made = setting(
-            conductor,
-            workers,
-            pool=pool,
-            limits=Limits(attempts=1),
-            pool_policy=PoolPolicy(policy=policy, parties=known),
-        )
+        made = desk(conductor, policy, workers, pool=pool, limits=Limits(attempts=1), parties=known)
         try:
             run, _ = play_and_stop(made, 1, "cancelled", question=question, resume=earlier)
         except PolicyError:
             continue
-        for text in conductor.heard:
-            check(text, policy, parties[SELF], question, plans=True)
-        for name, worker in workers.items():
-            for text in worker.heard if isinstance(worker, Parrot) else ():
-                check(text, policy, parties[name], question)
+        parrots = {name: worker for name, worker in workers.items() if isinstance(worker, Parrot)}
+        hold_readers(conductor, parrots, policy, parties, question)
         earlier = run.trace
 
 
 def test_subtasks_of_a_planner_with_files_stay_with_workers_that_see_files() -> None:
     alone = Pool(workers=(Worker(name="ann", kind="scripted"),))
     planner = ScriptedModel([[f"A | - | Check {FILED}.\n", "A | 1 | Answer.\n", 9.0]])
-    first, _ = play_and_stop(
-        desk(planner, LOCAL_FILES, {"ann": says("read")}, pool=alone), 1, "cancelled", question=FILES
-    )
-    assert first.trace.steps[0].state == "done"
+    first = stopped(planner, LOCAL_FILES, {"ann": says("read")}, pool=alone)
+    assert first.steps[0].state == "done"
     gossip = Gossip([("B", "-")])
     workers: dict[str, Any] = {"ann": Parrot(), "bob": Parrot(), "cyd": Parrot()}
-    run, _ = play(desk(gossip, LOCAL_FILES, workers, pool=POOL), FILES, resume=first.trace)
+    run, _ = play(desk(gossip, LOCAL_FILES, workers, pool=POOL), FILES, resume=first)
     assert not gossip.heard
     assert not workers["bob"].heard
     assert run.trace.exit_code == 0
@@ -344,13 +329,11 @@ def test_subtasks_of_a_planner_with_files_stay_with_workers_that_see_files() -> 
 
 def test_a_plan_of_a_conductor_that_saw_no_files_is_written_on_by_it() -> None:
     planner = ScriptedModel([["A | - | Read it.\n", "B | - | Check.\n", "A | 1 2 | Answer.\n", 9.0]])
-    first, _ = play_and_stop(
-        desk(planner, LOCAL_FILES, {"ann": says("read"), "bob": says(9.0)}, pool=POOL), 1, "cancelled", question=FILES
-    )
-    assert first.trace.planner_saw_files is False
+    first = stopped(planner, LOCAL_FILES, {"ann": says("read"), "bob": says(9.0)}, pool=POOL)
+    assert first.planner_saw_files is False
     gossip = Gossip([("A", "all")])
     workers: dict[str, Any] = {"ann": Parrot(), "bob": Parrot(), "cyd": Parrot()}
-    run, _ = play(desk(gossip, LOCAL_FILES, workers, pool=POOL), FILES, resume=first.trace)
+    run, _ = play(desk(gossip, LOCAL_FILES, workers, pool=POOL), FILES, resume=first)
     assert gossip.heard
     assert workers["bob"].heard
     assert run.trace.exit_code == 0
@@ -359,12 +342,10 @@ def test_a_plan_of_a_conductor_that_saw_no_files_is_written_on_by_it() -> None:
 def run_without_rules(*lines: str) -> Trace:
     """A run over files that was stopped before its plan was complete. Its first step is done."""
     planner = ScriptedModel([[*(f"{line}\n" for line in lines), 9.0]])
-    stopped, _ = play_and_stop(
-        desk(planner, Policy(), {"ann": says("read"), "bob": says(9.0)}, pool=POOL), 1, "cancelled", question=FILES
-    )
-    assert stopped.trace.plan is None
-    assert stopped.trace.steps[0].state == "done"
-    return stopped.trace
+    earlier = stopped(planner, Policy(), {"ann": says("read"), "bob": says(9.0)}, pool=POOL)
+    assert earlier.plan is None
+    assert earlier.steps[0].state == "done"
+    return earlier
 
 
 def test_a_conductor_without_files_is_not_shown_subtasks_that_may_reveal_them() -> None:
@@ -386,14 +367,12 @@ def test_a_conductor_without_files_is_not_shown_subtasks_that_may_reveal_them() 
 
 def test_a_nested_run_reveals_files_only_to_workers_that_may_see_them() -> None:
     planner = ScriptedModel([[f"A | - | Read it.\nD | - | Check {FILED}."], [9.0]])
-    stopped, _ = play_and_stop(
-        desk(planner, Policy(), {"ann": says("read"), "bob": says("x")}, pool=POOL), 1, "cancelled", question=FILES
-    )
+    earlier = stopped(planner, Policy(), {"ann": says("read"), "bob": says("x")}, pool=POOL)
     for recipient, state in (("here", "done"), ("north", "failed")):
         gossip = Gossip([("B", "-")])
         workers: dict[str, Any] = {"ann": Parrot(), "bob": Parrot(), "cyd": Parrot()}
         parties = {**ALL, SELF: party("conductor", recipient)}
-        run, _ = play(desk(gossip, LOCAL_FILES, workers, pool=POOL, parties=parties), FILES, resume=stopped.trace)
+        run, _ = play(desk(gossip, LOCAL_FILES, workers, pool=POOL, parties=parties), FILES, resume=earlier)
         assert run.trace.steps[1].state == state
         assert bool(gossip.heard) == (recipient == "here")
         assert not workers["bob"].heard
@@ -402,9 +381,8 @@ def test_a_nested_run_reveals_files_only_to_workers_that_may_see_them() -> None:
 
 def test_an_answer_of_a_run_under_other_rules_may_quote_the_files() -> None:
     workers: dict[str, Any] = {"ann": says(9.0), "bob": says("x"), "cyd": says("y")}
-    begun = desk("B | - | Find it.\nA | - | Wait.", Policy(files_only=(("bob", "ann"),)), workers, pool=POOL)
-    stopped, _ = play_and_stop(begun, 1, "cancelled", question=FILES)
-    earlier = replace(stopped.trace, steps=stopped.trace.steps[:1], plan=None)
+    begun = stopped("B | - | Find it.\nA | - | Wait.", Policy(files_only=(("bob", "ann"),)), workers, pool=POOL)
+    earlier = replace(begun, steps=begun.steps[:1], plan=None)
     assert [record.state for record in earlier.steps] == ["done"]
     workers = {"ann": Parrot(), "bob": Parrot(), "cyd": Parrot()}
     planner = ScriptedModel([["C | 1 | Answer."], ["A | 1 | Answer."]])

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure, ModelError
 from conductor_cli.core.plan import KeepAnswer
-from conductor_cli.core.pool import Limits, Pool, Worker
+from conductor_cli.core.pool import Limits
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.run import Conductor, Run, start_run
 from tests.run.kit import (
+    WITH_SELF,
     Counting,
     fold,
     inner,
@@ -33,7 +34,6 @@ from tests.run.kit import (
 )
 
 PLAN = "A | - | one\nB | 1 | two\nC | 1 2 | three"
-WITH_SELF = Pool(workers=(*pool_of("ann", "bob").workers, Worker(name="self", kind="self")))
 
 
 def stopped_after_one() -> Trace:

@@ -15,21 +15,11 @@ from conductor_cli.core.errors import RETRYABLE, Failure, ModelError, ModelError
 from conductor_cli.core.pool import Limits, Timeouts
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.run.attempt import read_chunks
-from tests.run.kit import Counting, now, of, play, play_and_stop, says, setting, virtually
+from tests.run.kit import Counting, error_of, now, of, play, play_and_stop, says, setting, virtually
 
 
 def failing(*errors: ModelError, then: str = "") -> ScriptedModel:
     return ScriptedModel([*([error] for error in errors), *([[then]] if then else [])])
-
-
-def test_a_failure_that_may_pass_is_tried_again_by_the_same_worker() -> None:
-    ann = failing(ModelError("overloaded", "busy"), then="yes")
-    run, events = play(setting("A | - | one", {"ann": ann, "bob": says("x")}))
-    (failed,), (_, second) = of(events, ev.StepFailed), of(events, ev.StepStarted)
-    assert (second.attempt, second.worker) == (2, "ann")
-    assert second.at == failed.retry_in
-    assert failed.error == Failure(kind="unreachable", message="ann: busy", reason="overloaded")
-    assert run.trace.answer == "yes"
 
 
 def test_waits_double_and_are_jittered_by_the_runs_own_generator() -> None:
@@ -42,19 +32,14 @@ def test_waits_double_and_are_jittered_by_the_runs_own_generator() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "waited"), [(7.5, 7.5), (30.0, 30.0), (86400.0, 30.0), (float("inf"), 30.0), (0.0, 0.0), (-5.0, 0.0)]
+    ("said", "waited"),
+    [(7.5, 7.5), (float("inf"), 30.0), (-5.0, 0.0), (float("nan"), pytest.approx(0.5, abs=0.25))],
 )
 def test_retry_after_is_obeyed_up_to_a_bound(said: float, waited: float) -> None:
     ann = failing(ModelError("rate", "slow down", retry_after=said), then="yes")
     _, events = play(setting("A | - | one", {"ann": ann}))
     assert of(events, ev.StepFailed)[0].retry_in == waited
     assert of(events, ev.StepStarted)[1].at == waited
-
-
-def test_a_retry_after_that_is_not_a_number_is_ignored() -> None:
-    ann = failing(ModelError("rate", "slow down", retry_after=float("nan")), then="yes")
-    _, events = play(setting("A | - | one", {"ann": ann}))
-    assert 0.25 <= of(events, ev.StepFailed)[0].retry_in <= 0.75
 
 
 def test_attempts_are_bounded_and_then_another_worker_is_named() -> None:
@@ -69,7 +54,7 @@ def test_attempts_are_bounded_and_then_another_worker_is_named() -> None:
     assert run.trace.steps[0].step.worker == "ann"
 
 
-@pytest.mark.parametrize("reason", ["auth", "missing", "refused", "file", "internal"])
+@pytest.mark.parametrize("reason", ["auth", "refused"])
 def test_a_failure_that_will_not_pass_is_not_tried_again(reason: ModelErrorReason) -> None:
     ann = failing(ModelError(reason, "no"))
     _, events = play(setting("A | - | one", {"ann": ann, "bob": says("yes")}))
@@ -77,9 +62,8 @@ def test_a_failure_that_will_not_pass_is_not_tried_again(reason: ModelErrorReaso
     assert of(events, ev.StepFailed)[0].substitute == "bob"
 
 
-@pytest.mark.parametrize("reason", ["auth", "missing", "file"])
-def test_a_worker_that_refused_its_key_is_not_asked_again(reason: ModelErrorReason) -> None:
-    ann = failing(ModelError(reason, "no such thing"))
+def test_a_worker_that_refused_its_key_is_not_asked_again() -> None:
+    ann = failing(ModelError("auth", "no such thing"))
     run, _ = play(setting("A | - | one\nA | 1 | two", {"ann": ann, "bob": says("yes")}))
     assert len(ann.requests) == 1
     assert [notice.text for notice in run.trace.recovered] == [
@@ -163,8 +147,7 @@ def test_a_failure_of_every_worker_keeps_the_kind_they_share() -> None:
         }
         run, _ = play(setting("A | - | one", workers, limits=Limits(attempts=1)))
         assert run.trace.exit_code == code
-    assert run.trace.error is not None
-    assert run.trace.error.message == "every worker failed at step 1; first: ann: no"
+    assert error_of(run).message == "every worker failed at step 1; first: ann: no"
 
 
 def test_steps_that_wait_to_try_again_hold_no_place() -> None:

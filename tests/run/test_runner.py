@@ -1,21 +1,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.chat import Chunk, Request
+from conductor_cli.core.chat import Chunk
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, Failure, ModelError, PolicyError
-from conductor_cli.core.plan import Plan, PlanRules, Step, check_plan
 from conductor_cli.core.pool import Limits, Pool, Worker
-from conductor_cli.core.profile import PROMPTED, WorkerProfile
+from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.run import start_run
 from conductor_cli.run.conductor import new_run_id
@@ -23,6 +18,7 @@ from tests.run.kit import (
     QUESTION,
     Counting,
     Raising,
+    error_of,
     inner,
     kinds,
     notices,
@@ -46,29 +42,12 @@ def test_a_refusal_is_no_answer() -> None:
     planned = [CHAIN]
     workers = {"ann": says("?"), "bob": says("?")}
     run, _ = play(setting(ScriptedModel([planned]), workers, worker_profile=DECLINING))
-    assert run.trace.error is not None
-    assert (run.trace.answer, run.trace.error.reason, run.trace.exit_code) == ("", "declined", 1)
-    assert run.trace.error.message == "no answer: ann cannot do step 1, 'one'"
+    assert (run.trace.answer, error_of(run).reason, run.trace.exit_code) == ("", "declined", 1)
+    assert error_of(run).message == "no answer: ann cannot do step 1, 'one'"
     assert play(setting(ScriptedModel([planned]), workers))[0].trace.answer == "?"
     workers["bob"] = says("it is 4")
     run, _ = play(setting(ScriptedModel([planned]), workers, worker_profile=DECLINING))
     assert run.trace.answer == "it is 4"
-
-
-def test_what_a_check_says_is_told() -> None:
-    judging = replace(PROMPTED, verdicts=("YES", "NO"))
-    planner = ScriptedModel([["A | - | one\nB | 1 | check it"]])
-    run, events = play(setting(planner, {"ann": says("4"), "bob": says("NO")}, profile=judging))
-    assert (run.trace.answer, notices(events)) == ("4", ["bob says of this answer: NO"])
-
-
-def test_a_run_plans_works_and_answers() -> None:
-    run, events = play(setting(CHAIN))
-    assert kinds(events) == [
-        "run_started", "step_planned", "step_planned", "plan_ready", "step_started", "step_finished", "step_started",
-        "step_finished", "run_finished",
-    ]  # fmt: skip
-    assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("from bob", False, 0)
 
 
 def test_a_step_starts_while_the_plan_is_still_being_written() -> None:
@@ -93,11 +72,6 @@ def test_a_substitute_keeps_its_own_bound() -> None:
 
 
 def test_a_step_runs_without_the_answer_of_a_failed_one() -> None:
-    workers = {"ann": ScriptedModel([[ModelError("refused", "no")]]), "bob": says("without it")}
-    run, events = play(
-        setting("A | - | one\nB | 1 | two", workers, pool=pool_of("ann", "bob"), limits=Limits(attempts=1))
-    )
-    assert run.trace.steps[0].worker == "bob"
     workers = {
         "ann": ScriptedModel([[ModelError("refused", "no")]]),
         "bob": ScriptedModel([[ModelError("refused", "no")], ["yes"]]),
@@ -106,55 +80,6 @@ def test_a_step_runs_without_the_answer_of_a_failed_one() -> None:
     assert notices(events) == ["step 1 failed, so step 2 runs without its answer: ann failed: no; bob failed: no"]
     assert "failed; there is no answer from it" in workers["bob"].requests[-1].messages[-1].content
     assert (run.trace.answer, run.trace.partial) == ("yes", False)
-
-
-plans = st.lists(
-    st.tuples(st.sampled_from(["ann", "bob", "cyd"]), st.integers(0, 31), st.sampled_from([0.0, 0.5, 1.0, 4.0])),
-    min_size=1,
-    max_size=5,
-)
-
-
-@given(plans, st.integers(1, 3), st.integers(1, 3))
-def test_every_plan_that_obeys_the_rules_finishes(drawn: list[tuple[str, int, float]], parallel: int, own: int) -> None:
-    steps = tuple(
-        Step(worker=worker, subtask=f"{number}", access=tuple(i for i in range(1, number) if bits >> (i - 1) & 1))
-        for number, (worker, bits, _) in enumerate(drawn, start=1)
-    )
-    plan = Plan(steps=steps)
-    check_plan(plan, PlanRules(workers=("ann", "bob", "cyd")))
-    workers = {name: Timed({f"{n}": d for n, (_, _, d) in enumerate(drawn, start=1)}) for name in ("ann", "bob", "cyd")}
-    pool = pool_of("ann", "bob", "cyd", parallel=own)
-    run, events = play(setting(None, workers, pool=pool, limits=Limits(parallel=parallel)), plan=plan)
-    started = [event.step for event in of(events, ev.StepStarted)]
-    assert len(started) == len(set(started))
-    assert len(steps) in started
-    assert run.trace.answer == f"did {len(steps)}"
-    assert most_at_once(events) <= parallel
-    assert all(worker.most <= own for worker in workers.values())
-
-
-class Timed(Counting):
-    """Takes as long as the subtask says."""
-
-    def __init__(self, seconds_of: dict[str, float]) -> None:
-        super().__init__()
-        self.seconds_of = seconds_of
-
-    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        subtask = request.messages[-1].content.split("Your subtask: ")[1].split("\n")[0]
-        self.text, self.seconds = f"did {subtask}", self.seconds_of[subtask]
-        text = self.text
-        async for chunk in super().stream(request):
-            yield Chunk(text=text) if chunk.text else chunk
-
-
-def most_at_once(events: list[ev.Event]) -> int:
-    running = most = 0
-    for event in events:
-        running += isinstance(event, ev.StepStarted) - isinstance(event, (ev.StepFinished, ev.StepStopped))
-        most = max(most, running)
-    return most
 
 
 def test_a_run_is_read_only_once() -> None:
@@ -206,9 +131,8 @@ def test_a_fault_of_an_adapter_ends_the_run_as_internal(after: tuple[str | float
     bob = ScriptedModel([["slow", 60.0, "answer"]])
     workers: dict[str, Any] = {"ann": Raising(lambda: ValueError("what is this"), after), "bob": bob}
     run, events = play(setting("A | - | one\nB | - | two\nB | 1 2 | three", workers))
-    assert run.trace.error is not None
-    assert run.trace.error.kind == "internal"
-    assert "ValueError: what is this" in run.trace.error.message
+    assert error_of(run).kind == "internal"
+    assert "ValueError: what is this" in error_of(run).message
     assert [record.state for record in run.trace.steps] == ["failed", "stopped", "skipped"]
     assert [event.reason for event in of(events, ev.StepStopped)] == ["run_failed", "run_failed"]
     assert run.trace.exit_code == 1
@@ -218,8 +142,7 @@ def test_a_fault_of_an_adapter_ends_the_run_as_internal(after: tuple[str | float
 def test_a_fault_of_the_conductor_model_ends_the_run_as_internal() -> None:
     planner = Raising(ZeroDivisionError, ["A | - | one\n"])
     run, events = play(setting(planner, {"ann": Counting(seconds=9)}, constrained=True))
-    assert run.trace.error is not None
-    assert run.trace.error.kind == "internal"
+    assert error_of(run).kind == "internal"
     assert [event.step for event in of(events, ev.StepStopped)] == [1]
 
 
@@ -228,8 +151,7 @@ def test_a_fault_in_a_nested_run_ends_the_whole_run() -> None:
     planner = ScriptedModel([["B | - | think"], ["A | - | one"]])
     run, events = play(setting(planner, {"ann": Raising(lambda: OSError("disk"))}, pool=pool))
     assert inner(events, 1)[-1].kind == "run_failed"
-    assert run.trace.error is not None
-    assert run.trace.error.kind == "internal"
+    assert error_of(run).kind == "internal"
 
 
 def test_a_model_that_cancels_itself_is_a_broken_call() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from hypothesis import given
@@ -8,13 +9,13 @@ from hypothesis import strategies as st
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure, ModelError
-from conductor_cli.core.pool import Limits, Pool, Worker
+from conductor_cli.core.pool import Limits
 from conductor_cli.models.base import ScriptedModel, ScriptItem
 from conductor_cli.run import start_run
 from conductor_cli.run.state import StopKind
-from tests.run.kit import QUESTION, Counting, hold, of, play_and_stop, pool_of, read, says, setting, virtually
+from tests.run.kit import QUESTION, WITH_SELF, Counting, hold, of, play_and_stop, read, says, setting, virtually
 
-WITH_SELF = Pool(workers=(*pool_of("ann", "bob").workers, Worker(name="self", kind="self")))
+Scripts = list[Iterable[ScriptItem]]
 
 
 def test_stopping_now_keeps_what_was_written() -> None:
@@ -73,27 +74,6 @@ def test_stopping_after_the_end_changes_nothing() -> None:
     virtually(main())
 
 
-def test_stopping_from_the_readers_loop_works() -> None:
-    closed = Failure(kind="cancelled", message="nobody reads standard output any more")
-
-    async def main() -> None:
-        run = start_run(
-            setting("A | - | one\nB | 1 | two", {"ann": says("first"), "bob": Counting(seconds=9)}), QUESTION
-        )
-        events = []
-        async for event, _ in run:
-            events.append(event)
-            if event.kind == "step_finished":
-                run.stop(
-                    "cancelled", failure=Failure(kind="cancelled", message="nobody reads standard output any more")
-                )
-        hold(run, events)
-        assert run.trace.error == closed
-        assert run.trace.answer == "first"
-
-    virtually(main())
-
-
 pieces = st.one_of(
     st.sampled_from(["some text ", "more\n", ""]),
     st.sampled_from([0.25, 0.5, 1.0, 3.0]),
@@ -118,16 +98,11 @@ planners = st.lists(
     st.sampled_from([Limits(), Limits(recursion=1), Limits(parallel=1, attempts=2), Limits(calls=2, recursion=2)]),
 )
 def test_whenever_a_run_is_stopped_its_stream_is_whole(
-    plan: list[list[ScriptItem]], ann: list[list[ScriptItem]], bob: list[list[ScriptItem]], at: float, reason: StopKind,
-    after: Literal["now", "running"], limits: Limits,
+    plan: Scripts, ann: Scripts, bob: Scripts, at: float, reason: StopKind, after: Literal["now", "running"],
+    limits: Limits,
 ) -> None:  # fmt: skip
-    workers = {
-        "ann": ScriptedModel([list(script) for script in ann]),
-        "bob": ScriptedModel([list(script) for script in bob]),
-    }
-    conductor = setting(
-        ScriptedModel([list(script) for script in plan]), workers, pool=WITH_SELF, limits=limits, constrained=False
-    )
+    workers = {"ann": ScriptedModel(ann), "bob": ScriptedModel(bob)}
+    conductor = setting(ScriptedModel(plan), workers, pool=WITH_SELF, limits=limits)
     run, _ = play_and_stop(conductor, at, reason, after)
     if after == "now":
         assert run.trace.at <= at
@@ -136,19 +111,10 @@ def test_whenever_a_run_is_stopped_its_stream_is_whole(
 
 @given(planners, scripts, scripts, st.integers(0, 60), st.booleans())
 def test_leaving_at_any_time_gives_a_complete_stream(
-    plan: list[list[ScriptItem]], ann: list[list[ScriptItem]], bob: list[list[ScriptItem]], after: int, cancel: bool
+    plan: Scripts, ann: Scripts, bob: Scripts, after: int, cancel: bool
 ) -> None:
-    workers = {
-        "ann": ScriptedModel([list(script) for script in ann]),
-        "bob": ScriptedModel([list(script) for script in bob]),
-    }
-    conductor = setting(
-        ScriptedModel([list(script) for script in plan]),
-        workers,
-        pool=WITH_SELF,
-        limits=Limits(recursion=1),
-        constrained=True,
-    )
+    workers = {"ann": ScriptedModel(ann), "bob": ScriptedModel(bob)}
+    conductor = setting(ScriptedModel(plan), workers, pool=WITH_SELF, limits=Limits(recursion=1), constrained=True)
 
     async def main() -> None:
         run = start_run(conductor, QUESTION)

@@ -22,7 +22,7 @@ from conductor_cli.core.usage import Price, Usage
 from conductor_cli.models.base import Model, ScriptedModel
 from conductor_cli.run import Conductor, Run, start_run
 from conductor_cli.run.conductor import ToolVerdict
-from tests.run.kit import fold, notices, of, play, play_and_stop, pool_of, read, says, setting, virtually
+from tests.run.kit import fold, notices, of, play, play_and_stop, pool_of, says, setting, virtually
 
 PLAN = "A | | look it up\n"
 DONE = Chunk(usage=Usage(tokens_in=10, tokens_out=5, calls=1), finish="tool")
@@ -307,13 +307,7 @@ def test_a_nested_run_shares_the_tools_of_the_run_around_it() -> None:
     pool = Pool(workers=(Worker(name="ann", kind="scripted", tools=("web",)), Worker(name="self", kind="self")))
     planner = ScriptedModel([["B | | think again\n"], ["A | | look\n"]])
     conductor = setting(planner, {"ann": model}, pool=pool, tools=RunTools(open=lambda: box))
-
-    async def main() -> Run:
-        run = start_run(conductor, Question(text="?"))
-        await read(run)
-        return run
-
-    run = virtually(main())
+    run, _ = play(conductor)
     assert (run.trace.answer, len(box.calls), box.closed) == ("done", 1, 1)
 
 

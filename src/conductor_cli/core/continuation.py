@@ -111,7 +111,6 @@ def reset_from_step(trace: Trace, number: int, worker: str | None = None, *, onl
 
 
 def _as_planned(record: StepRecord, step: Step) -> StepRecord:
-    """Return the step as it was planned, without anything it did, a nested run included."""
     return StepRecord(number=record.number, step=step, last=record.last, planned=record.planned, worker=step.worker)
 
 

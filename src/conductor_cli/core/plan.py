@@ -37,6 +37,12 @@ class Plan:
     reasoning: str = ""
 
 
+def example_plan(reasoning: str, *steps: tuple[str, tuple[int, ...], str]) -> Plan:
+    """Return a plan for a prompt, from the worker, the access list and the subtask of each step."""
+    made = (Step(worker=worker, access=access, subtask=subtask) for worker, access, subtask in steps)
+    return Plan(reasoning=reasoning, steps=tuple(made))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepAnswer:
     """The planner's decision to keep the existing answer. Valid only in a run that was given one."""

@@ -72,7 +72,6 @@ class Policy:
         return ""
 
     def allows_files(self, party: Party) -> bool:
-        """Return whether attached files may be sent to `party`."""
         return all(
             any(selector_matches(selector, part) for selector in group)
             for part in party.parts or (party,)

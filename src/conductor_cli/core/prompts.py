@@ -18,7 +18,17 @@ from typing import Any, Final
 from conductor_cli.core.chat import Attachment, Message, Request
 from conductor_cli.core.events import Mode
 from conductor_cli.core.media import attachment_tokens
-from conductor_cli.core.plan import MAX_STEPS, SELF, KeepAnswer, Plan, PlanRules, RejectedPlan, Revision, Step
+from conductor_cli.core.plan import (
+    MAX_STEPS,
+    SELF,
+    KeepAnswer,
+    Plan,
+    PlanRules,
+    RejectedPlan,
+    Revision,
+    Step,
+    example_plan,
+)
 from conductor_cli.core.plan_formats import PLAN_FORMATS, PlanFormat, PlanFormatContext
 from conductor_cli.core.plan_formats.published import published_messages
 from conductor_cli.core.pool import RATED, Card, Pool, Worker
@@ -105,9 +115,8 @@ FEWSHOTS: Final = (
     Example(
         workers=(_QUILL, _ABACUS, _FORGE),
         question="What is the capital of Mongolia?",
-        plan=Plan(
-            reasoning="- One fact. Any worker knows it, one step is enough.",
-            steps=(Step(worker="quill", subtask="Name the capital of Mongolia."),),
+        plan=example_plan(
+            "- One fact. Any worker knows it, one step is enough.", ("quill", (), "Name the capital of Mongolia.")
         ),
     ),
     Example(
@@ -116,35 +125,21 @@ FEWSHOTS: Final = (
             "A tank fills in 3 hours through one pipe and in 5 through another, and empties in 4 through a leak. "
             "How long until it is full with all three open?"
         ),
-        plan=Plan(
-            reasoning="- Easy to get wrong by a sign. Two independent solutions, then a comparison.",
-            steps=(
-                Step(
-                    worker="abacus", subtask="Set up the rates of all three openings and solve for the time, exactly."
-                ),
-                Step(worker="forge", subtask="Compute the time by adding the signed hourly rates; give a fraction."),
-                Step(
-                    worker="abacus",
-                    access=(1, 2),
-                    subtask="Compare both results, settle any difference by substitution, and state the time.",
-                ),
-            ),
+        plan=example_plan(
+            "- Easy to get wrong by a sign. Two independent solutions, then a comparison.",
+            ("abacus", (), "Set up the rates of all three openings and solve for the time, exactly."),
+            ("forge", (), "Compute the time by adding the signed hourly rates; give a fraction."),
+            ("abacus", (1, 2), "Compare both results, settle any difference by substitution, and state the time."),
         ),
     ),
     Example(
         workers=(_LEXIS, _FORGE, _PROBE),
         question="Write a Python function that merges overlapping intervals, and make sure that it is right.",
-        plan=Plan(
-            reasoning="- Write first, then a review with test cases by another worker, then the corrected code.",
-            steps=(
-                Step(worker="forge", subtask="Write the function with type hints; sort by start, then sweep once."),
-                Step(
-                    worker="probe",
-                    access=(1,),
-                    subtask="Test it by hand on empty, touching, nested and unsorted input; list each fault.",
-                ),
-                Step(worker="forge", access=(1, 2), subtask="Give the final function with every listed fault mended."),
-            ),
+        plan=example_plan(
+            "- Write first, then a review with test cases by another worker, then the corrected code.",
+            ("forge", (), "Write the function with type hints; sort by start, then sweep once."),
+            ("probe", (1,), "Test it by hand on empty, touching, nested and unsorted input; list each fault."),
+            ("forge", (1, 2), "Give the final function with every listed fault mended."),
         ),
     ),
 )

@@ -195,7 +195,6 @@ class Secrets:
             self.forms = tuple(sorted(found, key=lambda form: (-len(form), form)))
 
     def holds(self, text: str) -> bool:
-        """Return whether a secret is in `text`."""
         return any(form in text for form in self.forms) or bool(self._near_copies().spans(text))
 
     def redact(self, text: str) -> str:

@@ -209,7 +209,6 @@ def _letters(random: Random) -> QuestionParts:
 
 
 def _ordering(random: Random) -> QuestionParts:
-    """A chain of comparisons in random order."""
     names = random.sample(_NAMES, 5)  # the tallest first
     facts = [f"{taller} is taller than {smaller}." for taller, smaller in pairwise(names)]
     random.shuffle(facts)
@@ -219,7 +218,6 @@ def _ordering(random: Random) -> QuestionParts:
 
 
 def _code(random: Random) -> QuestionParts:
-    """What a few lines of Python print."""
     start, stop, factor = random.randint(2, 9), random.randint(12, 20), random.randint(3, 9)
     modulus = random.choice((3, 4, 5))
     total = start + sum(factor * number for number in range(start, stop) if number % modulus != 1)

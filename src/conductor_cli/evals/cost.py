@@ -91,7 +91,6 @@ def scale_ranges(sample: Sequence[tuple[PlanEstimate, PlanEstimate]], runs: int)
 
 
 def _estimate_case(system: System, case: Case, conductor: Conductor) -> tuple[PlanEstimate, PlanEstimate]:
-    """The least and the most of one case."""
     question, profile = Question(text=case.question), conductor.worker_profile
     if system.plan is not None:
         found = estimate_plan(question, system.plan(case), conductor.pool, profile)

@@ -158,7 +158,6 @@ _CHILD: Final = MathProcess()
 
 
 def _answer_questions(pipe: Connection) -> None:
-    """The main function of the child process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.disable()
     with suppress(ImportError, ValueError, OSError):

@@ -76,7 +76,6 @@ class CaseOutcome:
 
     @property
     def key(self) -> RunKey:
-        """The run that it is of."""
         return self.system, self.case, self.draw
 
     @property
@@ -185,7 +184,6 @@ class EvaluationSpec:
         return len(self.systems) * self.cases * self.repeat
 
     def json(self) -> dict[str, Any]:
-        """What readers see of it."""
         data: dict[str, Any] = dump(self)
         del data["identity"], data["planner_id"]
         return data

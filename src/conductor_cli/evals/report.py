@@ -60,7 +60,6 @@ class EvaluationVerdict:
 
     @property
     def text(self) -> str:
-        """Both as one line."""
         return " ".join(filter(None, (self.finding, self.warning)))
 
 
@@ -82,7 +81,6 @@ def reach_verdict(summary: Summary) -> EvaluationVerdict:
 
 
 def _compare_systems(summary: Summary, judged: Sequence[SystemResult]) -> EvaluationVerdict:
-    """The verdict where some system got a case right."""
     best = next((system for system in judged if system.name == summary.best_worker), None)
     if best is None:
         first = max(judged, key=lambda system: system.accuracy.accuracy or 0.0)

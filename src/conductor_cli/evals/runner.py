@@ -19,7 +19,7 @@ from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.evals.systems import System
 from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity
 from conductor_cli.run import Conductor, start_run
-from conductor_cli.run.conductor import model_semaphores
+from conductor_cli.run.conductor import share_models
 
 Row = tuple[str, Case, int]
 """A run that is to be made: the name of its system, its case, and which draw of the two it is."""
@@ -131,18 +131,14 @@ def case_runner(
 def _with_response_cache(conductor: Conductor, replies: ResponseCache, planner_id: str) -> Conductor:
     """The same conductor with a response cache around every model; workers that share a model still share it.
 
-    The semaphores of the models are shared by all runs: time spent waiting there must not count as a late reply, which
-    it would inside a call.
+    All runs take turns on the models: time spent waiting for that must not count as a late reply, which it would inside
+    a call.
     """
     cached: dict[int, CachedModel] = {}
     for name, model in conductor.workers.items():
         cached.setdefault(id(model), CachedModel(model, replies, model_identity(conductor.pool[name])))
     workers = {name: cached[id(model)] for name, model in conductor.workers.items()}
-    semaphores = model_semaphores(conductor.pool, workers)
-    if conductor.model is None:
-        return replace(conductor, workers=workers, shared_semaphores=semaphores)
-    planner = cached.get(id(conductor.model)) or CachedModel(conductor.model, replies, planner_id)
-    if conductor.constrained:
-        # An in-process model can do only one thing at a time.
-        semaphores.setdefault(id(planner), asyncio.Semaphore(1))
-    return replace(conductor, workers=workers, model=planner, shared_semaphores=semaphores)
+    planner = conductor.model
+    if planner is not None:
+        planner = cached.get(id(planner)) or CachedModel(planner, replies, planner_id)
+    return share_models(replace(conductor, workers=workers, model=planner), {})

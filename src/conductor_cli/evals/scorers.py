@@ -77,7 +77,6 @@ def _float(text: str) -> float | None:
 
 
 def _leading(text: str) -> float | None:
-    """The first number in front of a unit."""
     text = re.sub(r"[$,%]", "", _UNIT.sub("", text.strip()))
     if "e" in text.lower():
         return _float(text)

@@ -48,14 +48,14 @@ class Suite:
     """
 
     name: str
-    about: str
+    about: str = ""
     reader: Reader
-    repo: str
+    repo: str = ""
     file: str
-    split: str
-    licence: str
-    prompt: str
-    scoring: str
+    split: str = ""
+    licence: str = ""
+    prompt: str = ""
+    scoring: str = ""
     needs: tuple[Literal["math-verify", "parquet"], ...] = ()
     shareable: bool = True
     gated: bool = False
@@ -65,7 +65,6 @@ class Suite:
         return f"{self.file} of {self.repo}" if self.repo else self.file
 
     def json(self) -> dict[str, object]:
-        """What readers see of it."""
         return {item.name: getattr(self, item.name) for item in fields(self) if item.name != "reader"}
 
 
@@ -236,10 +235,7 @@ def suite_by_columns(name: str, text: str) -> Suite:
         raise UsageError(
             f"--fields: {wrong!r:.40} is not FIELD=COLUMN" if wrong else "--fields needs question and answer", hint=hint
         )
-    return Suite(
-        name=name, about="", reader=by_columns(columns), repo="", split="", licence="", prompt="", scoring="",
-        file="--fields with the names of its columns",
-    )  # fmt: skip
+    return Suite(name=name, reader=by_columns(columns), file="--fields with the names of its columns")
 
 
 # Files

@@ -202,7 +202,6 @@ def _available_workers(conductor: Conductor) -> tuple[Worker, ...]:
 
 
 def _build_systems(conductor: Conductor, cases: Sequence[Case], keywords: Keywords) -> list[System]:
-    """Every system over this pool, in the order of reports."""
     workers = _available_workers(conductor)
     if not workers:
         raise UsageError("no worker of the pool is available", hint="conductor doctor says why")
@@ -267,5 +266,4 @@ def _build_systems(conductor: Conductor, cases: Sequence[Case], keywords: Keywor
 
 
 def _with_planner(conductor: Conductor, mode: Mode, recursion: int = 0) -> Conductor:
-    """The conductor itself, in a mode."""
     return replace(conductor, mode=mode, limits=replace(conductor.limits, recursion=recursion), notices=())

@@ -255,7 +255,6 @@ def world() -> World:
 
 
 def _allows(takes: Mapping[str, Any], known: frozenset[str]) -> Callable[[str], bool]:
-    """Which values an operation allows."""
     if "letters" in takes:
         least, most = takes["letters"]
         return lambda value: value.isalpha() and least <= len(value) <= most

@@ -53,10 +53,8 @@ async def read_chunks(
     """
     loop = asyncio.get_running_loop()
     ends = loop.time() + timeouts.total
-    due, late = (
-        min(loop.time() + timeouts.first_token, ends),
-        f"no first token within {format_duration(timeouts.first_token)}",
-    )
+    due, late = loop.time() + timeouts.first_token, f"no first token within {format_duration(timeouts.first_token)}"
+    due = min(due, ends)
     idle = f"no next token within {format_duration(timeouts.idle)}"
     alarm = asyncio.timeout(None)
     timer: asyncio.TimerHandle

@@ -325,7 +325,6 @@ class Run:
             self._end_early(failure)
 
     async def _revise(self, number: int) -> Failure | None:
-        """Have the rest of the plan written anew, because nobody could do step `number`."""
         self._revising = True
         try:
             # The plan may still be being written; the steps that do not need this one go on meanwhile.

@@ -176,20 +176,6 @@ def test_steps_before_a_fault_stand(name: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("native", "C | 1 2 | three"),
-        ("json", '{"steps":[{"worker":"C","access":[1,2],"subtask":"three"}]}'),
-        ("published", lists("[2]", '["three"]', "[[0, 1]]")),
-    ],
-)
-def test_numbers_continue_after_standing_steps(name: str, text: str) -> None:
-    items, _, _ = read(name, [text], replace(CONTEXTS[name], first=3, reasoning=True))
-    step = Step(worker="cyd", subtask="three", access=(1, 2))
-    assert items == [ParsedStep(number=3, step=step, last=True)]
-
-
-@pytest.mark.parametrize(
     ("name", "text", "seen"),
     [
         ("native", LINES, ["A | - | one\nB | 1 |", LINES + "<end>"]),
@@ -213,16 +199,14 @@ def test_a_step_arrives_as_soon_as_it_is_complete(name: str, text: str, seen: li
 
 TOLERATED = {
     "native": [
-        f"```\n{LINES}\n```", f"```text\n{LINES}\n```\n", "`A | - | one`\n`B | 1 | two`",
-        f"Here is the plan:\n\n{LINES}", "- A | - | one\n- B | 1 | two", "* A | - | one\n• B | 1 | two",
+        f"Here is the plan:\n\n```text\n{LINES}\n```\n", "`A | - | one`\n`B | 1 | two`", "* A | - | one\n• B | 1 | two",
         "1. A | - | one\n2) B | 1 | two", "## A | - | one\n## B | 1 | two",
-        "Step 1: A | - | one\n**Step 2:** B | 1 | two", "| A | - | one |\n| B | 1 | two |",
+        "Step 1: A | - | one\n**Step 2:** B | 1 | two",
         "| worker | access | subtask |\n|---|---|---|\n| A | - | one |\n| B | 1 | two |",
         f"worker | access | subtask\n---|---|---\n{LINES}", "a|none|one\nb|1|two",
-        "Worker A | [] | one\nWorker B | [1] | two", "**A** | - | one\n**B** | step 1 | two",
-        "`A` | – | one\n(B) | (1) | two", "ann | — | one\nBOB | 1. | two", "A ann | n/a | one\nB: bob | #1 | two",
-        "A (the quick one) | nothing | one\nbob (careful) | steps 1 | two", "A | - | one\n\n\nB | all | two",
-        "A | - | one\r\nB | 1 | two\r\n", "A | - | one\nB | 1, 1 | two",
+        "Worker A | [] | one\nWorker B | [1] | two", "`A` | – | one\n**B** | step 1 | two",
+        "ann | — | one\nBOB | 1. | two", "A ann | n/a | one\nB: bob | #1 | two",
+        "A (the quick one) | nothing | one\nbob (careful) | steps 1 | two", "A | - | one\r\n\n\nB | all | two\r\n",
     ],
     "json": [
         f"```json\n{TWO}\n```", f"Here is my plan:\n\n{TWO}\n\nI hope [this] helps.", f"[{ONE}, {OTHER}]",
@@ -273,8 +257,8 @@ FAULTS = {
         ("\n".join(["A | - | x"] * 6), "the plan has more than 5 steps"),
     ],
     "json": [
-        *((text, NO_JSON) for text in ("", "no plan", '{"steps":[]}')),
-        *(('{"steps":[' + text, NO_JSON) for text in (ONE, ONE + ",", ONE + ", x]}", "[" * 100_000)),
+        *((text, NO_JSON) for text in ("no plan", '{"steps":[]}')),
+        *(('{"steps":[' + text, NO_JSON) for text in (ONE, ONE + ", x]}", "[" * 100_000)),
         ('{"reasoning":' + "[" * 100_000 + '"steps":[', NO_JSON),
         ('{"steps":[3]}', NO_STEP),
         ('{"steps":[{"subtask":"x"}]}', NO_STEP),
@@ -285,28 +269,20 @@ FAULTS = {
             "step 1 names a worker that is not in the pool: \"['A', 'B']\"",
         ),
         ('{"steps":[{"worker":"A","subtask":"x","access":[1.5]}]}', "step 1 has no readable access list: '1.5'"),
-        ('{"steps":[{"worker":"A","subtask":"x","access":[true]}]}', "step 1 has no readable access list: 'True'"),
-        ('{"steps":[{"worker":"A","subtask":"x","access":[1]}]}', "step 1 cannot see itself or a later step: 1"),
         ('{"steps":[' + ",".join([ONE] * 6) + "]}", "the plan has more than 5 steps"),
-        ('{"accept":true}', "accept needs an existing answer, and there is none"),
         ('{"accept":true,"steps":[]}', "accept needs an existing answer, and there is none"),
     ],
     "published": [
-        *(
-            (text, NO_LISTS)
-            for text in ("", "I would ask model 2.", "model_id = [0]", 'model_id = [0]\nsubtasks = ["a"]')
-        ),
-        *(('model_id = [0]\nsubtasks = ["a"]\naccess_list = ' + text, NO_LISTS) for text in ("", "[[")),
+        *((text, NO_LISTS) for text in ("I would ask model 2.", 'model_id = [0]\nsubtasks = ["a"]\naccess_list = [[')),
         *(
             (
                 lists(*texts),
                 f"the three lists differ in length: {counts[0]} ids, {counts[1]} subtasks, {counts[2]} access entries",
             )
             for *texts, counts in (
-                ("[0, 1]", '["a"]', "[[], []]", (2, 1, 2)), ("[0]", '["a"]', "[[], []]", (1, 1, 2)),
-                ("[0]", '["a"]', "[]", (1, 1, 0)), ("[0, x]", '["a", "b"]', "[[], []]", (1, 2, 2)),
-                ("[0, 1.5]", '["a", "b"]', "[[], []]", (1, 2, 2)), ("[-1]", '["a"]', "[[]]", (0, 1, 1)),
-                ("[x]", "[]", "[]", (0, 0, 0)), ("[99999]", '["a"]', "[[]]", (0, 1, 1)),
+                ("[0, 1]", '["a"]', "[[], []]", (2, 1, 2)), ("[0, 1.5]", '["a", "b"]', "[[], []]", (1, 2, 2)),
+                ("[-1]", '["a"]', "[[]]", (0, 1, 1)), ("[99999]", '["a"]', "[[]]", (0, 1, 1)),
+                ("[x]", "[]", "[]", (0, 0, 0)),
             )
         ),
         (lists("[7]", '["a"]', "[[]]"), "step 1 names a worker that is not in the pool: '7'"),
@@ -328,12 +304,10 @@ def test_a_fault_names_what_is_wrong(name: str, text: str, said: str) -> None:
     assert len(error.line) <= 300
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [("Z | - | one", "Z | - | one"), ("A | x | one", " x "), ("I cannot.", "I cannot."), ("accept", "accept")],
-)
-def test_a_fault_says_where_it_is(text: str, line: str) -> None:
-    assert fault(text).line == line
+def test_a_fault_says_where_it_is_and_what_was_expected() -> None:
+    assert [fault(text).line for text in ("Z | - | one", "A | x | one", "accept")] == ["Z | - | one", " x ", "accept"]
+    assert (fault("hm").line, fault("hm").hint) == ("hm", "expected a line like A | - | subtask")
+    assert fault("hm", replace(TERMS, reasoning=True)).hint == "expected a line 'plan:' and a plan after it"
 
 
 @pytest.mark.parametrize(
@@ -362,11 +336,6 @@ def test_a_subtask_may_go_on_over_lines() -> None:
 
 def test_a_table_in_a_subtask_is_not_a_step() -> None:
     assert steps("A | - | Fill this in:\nname | age | city") == [("ann", (), "Fill this in:\nname | age | city")]
-
-
-def test_a_fault_says_what_was_expected() -> None:
-    assert fault("hm").hint == "expected a line like A | - | subtask"
-    assert fault("hm", replace(TERMS, reasoning=True)).hint == "expected a line 'plan:' and a plan after it"
 
 
 def test_a_step_beyond_the_limit_takes_the_one_before_it_along() -> None:
@@ -589,15 +558,3 @@ def test_strings_are_read_as_they_were_meant(first: str, wanted: str) -> None:
         assert "differ in length" in fault(text, NUMBERED, "published").message
     else:
         assert [step.subtask for step in published(text).steps] == [wanted, "Then stop."]
-
-
-def test_the_form_is_explained_to_the_conductor() -> None:
-    ordered = NATIVE.instructions(replace(TERMS, order=("subtask", "worker", "access")))
-    assert ordered.startswith("Write one line a step: subtask | worker | access.")
-    reasoned = replace(TERMS, reasoning=True)
-    for spelling, word in ((NATIVE, "plan:"), (JSON, '"reasoning"')):
-        assert word not in spelling.instructions(TERMS)
-        assert word in spelling.instructions(reasoned)
-    shown = JSON.instructions(TERMS).removeprefix("Write one JSON object: ").split(". The access")[0]
-    assert json.loads(shown)["steps"][0]["worker"] == "A"
-    assert all(name in PUBLISHED.instructions(NUMBERED) for name in ("model_id", "subtasks", "access_list"))

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from conductor_cli.core.chat import Message
 from conductor_cli.core.errors import PlanError
 from conductor_cli.core.formatting import format_count
-from conductor_cli.core.plan import GIVEN, KeepAnswer, Plan, PlanRules, Step, check_step
+from conductor_cli.core.plan import GIVEN, KeepAnswer, Plan, PlanRules, Step, check_step, example_plan
 from conductor_cli.core.plan_formats import base
 from conductor_cli.core.plan_formats.base import ParsedStep, PlanFormat, PlanFormatContext, PlanParser
 from conductor_cli.core.question import Question, fence, question_text, shorten
@@ -252,43 +252,30 @@ responses."""
 _EXAMPLES: Final = (
     (
         "Reach 428 with +, -, * and / from the numbers 3, 8, 25 and 50, each used at most once.",
-        Plan(
-            reasoning="A search by hand is easy to get wrong, so one model should look for products near the target, "
-            "another should test what it found, and the first should write the expression.",
-            steps=(
-                Step(
-                    worker="0",
-                    subtask="List products of two of the numbers that come close to the target, with what remains.",
-                ),
-                Step(
-                    worker="2",
-                    access=(1,),
-                    subtask="Test each candidate by computing it step by step, and look for others if none reaches the "
-                    "target.",
-                ),
-                Step(
-                    worker="0",
-                    access=(1, 2),
-                    subtask="Write one expression that reaches the target exactly, after checking which numbers it "
-                    "uses.",
-                ),
+        example_plan(
+            "A search by hand is easy to get wrong, so one model should look for products near the target, another "
+            "should test what it found, and the first should write the expression.",
+            ("0", (), "List products of two of the numbers that come close to the target, with what remains."),
+            (
+                "2",
+                (1,),
+                "Test each candidate by computing it step by step, and look for others if none reaches the target.",
+            ),
+            (
+                "0",
+                (1, 2),
+                "Write one expression that reaches the target exactly, after checking which numbers it uses.",
             ),
         ),
     ),
     (
         "Do beta blockers lower the risk of death in heart failure with reduced ejection fraction? Yes or no?",
-        Plan(
-            reasoning="This is a matter of evidence. Two models should recall it without seeing each other, so that "
-            "they do not repeat one mistake, and a third should weigh both.",
-            steps=(
-                Step(worker="1", subtask="Name the main trials on this question and what each of them found."),
-                Step(worker="0", subtask="Answer from guidelines and reviews, and say how sure you are."),
-                Step(
-                    worker="2",
-                    access=(1, 2),
-                    subtask="Compare both responses, settle what they disagree on, and answer with yes or no.",
-                ),
-            ),
+        example_plan(
+            "This is a matter of evidence. Two models should recall it without seeing each other, so that they do not "
+            "repeat one mistake, and a third should weigh both.",
+            ("1", (), "Name the main trials on this question and what each of them found."),
+            ("0", (), "Answer from guidelines and reviews, and say how sure you are."),
+            ("2", (1, 2), "Compare both responses, settle what they disagree on, and answer with yes or no."),
         ),
     ),
 )
