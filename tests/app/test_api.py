@@ -58,7 +58,6 @@ def test_what_was_recovered_is_in_the_notices(stage: Stage) -> None:
 
 
 def test_leaving_the_loop_stops_the_run(stage: Stage) -> None:
-    """A worker that never ends is left alone when nobody reads the events any more."""
     stage.models["alpha"] = stalls("never ")
     with conductor_cli.open() as conductor:
         run = conductor.ask("How many?")
@@ -70,7 +69,6 @@ def test_leaving_the_loop_stops_the_run(stage: Stage) -> None:
 
 
 def test_a_run_can_be_iterated_once(stage: Stage) -> None:
-    """The second iteration is a programming error, not an empty run."""
     with conductor_cli.open() as conductor:
         run = conductor.ask("How many?")
         list(run)
@@ -117,7 +115,6 @@ def test_files_system_text_and_schema_go_with_a_question(stage: Stage, tmp_path:
 
 
 def test_waiting_raises_what_went_wrong(stage: Stage) -> None:
-    """`wait` has no partial answers."""
     stage.models["alpha"] = refuses(401)
 
     async def main() -> None:

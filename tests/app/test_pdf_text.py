@@ -13,13 +13,11 @@ from tests.media_files import pdf, pdf_of, stream
 
 
 def test_each_page_has_a_line_before_it() -> None:
-    """The text names its pages, so that an answer can name one."""
     found = read_pdf(pdf("One", "Two"))
     assert (found.text, found.pages, found.read, found.problem) == ("[page 1]\nOne\n[page 2]\nTwo", 2, 2, "")
 
 
 def test_a_document_without_text_has_none() -> None:
-    """A scanned document is no text of empty pages."""
     found = read_pdf(pdf_of([b"<< /Length 0 >>\nstream\n\nendstream"]))
     assert (found.text, found.pages, found.problem) == ("", 1, "")
 
@@ -55,7 +53,6 @@ def test_a_structure_that_never_ends_is_damage(part: bytes, instead: bytes) -> N
 
 
 def test_a_document_that_takes_too_long_is_given_up() -> None:
-    """The child is killed when the time is over."""
     assert read_pdf(pdf("x"), ChildLimits(0.01)).problem == "time"
 
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 
@@ -52,6 +52,8 @@ class Machine:
 
         async def answer(item: BatchItem) -> Asked:
             self.asked.append(item.id)
+            if ask is not None:
+                return await ask(item)
             await asyncio.sleep(0.002)
             return said(item)
 
@@ -61,7 +63,7 @@ class Machine:
             shards = SharedBatch(self.database, key, -(-COUNT // EACH))
             async with SharedItems(batch, shards, budget, lambda _: None).kept() as shared:
                 return await run_batch(
-                    batch, ask or answer, shared=shared, parallel=parallel, budget=budget, tell=lambda _: None
+                    batch, answer, shared=shared, parallel=parallel, budget=budget, tell=lambda _: None
                 )
 
     @property
@@ -82,176 +84,170 @@ def said(item: BatchItem) -> Asked:
 ALL = Counter(f"q{n}" for n in range(COUNT))
 
 
-@contextmanager
-def machines(tmp_path: Path, postgres: Cluster, count: int = 2) -> Iterator[list[Machine]]:
+@pytest.fixture
+def machines(tmp_path: Path, postgres: Cluster) -> Iterator[list[Machine]]:
     url = postgres.new_database()
-    found = [Machine(tmp_path / str(number), url) for number in range(count)]
+    found = [Machine(tmp_path / str(number), url) for number in range(3)]
     yield found
     for each in found:
         each.database.close()
 
 
-def test_each_question_is_asked_once_and_every_machine_has_all_answers(tmp_path: Path, postgres: Cluster) -> None:
-    with machines(tmp_path, postgres, 3) as found:
+def test_each_question_is_asked_once_and_every_machine_has_all_answers(machines: list[Machine]) -> None:
 
-        async def all_at_once() -> None:
-            assert await asyncio.gather(*(each.work() for each in found)) == [None] * 3
+    async def all_at_once() -> None:
+        assert await asyncio.gather(*(each.work() for each in machines)) == [None] * 3
 
-        asyncio.run(all_at_once())
-        assert sum((Counter(each.asked) for each in found), Counter[str]()) == ALL
-        assert all(each.asked for each in found)
-        for each in found:
-            assert each.ids == ALL
-            assert [json.loads(line)["id"] for line in failed_path(each.answers).read_text().splitlines()] == ["q13"]
+    asyncio.run(all_at_once())
+    assert sum((Counter(each.asked) for each in machines), Counter[str]()) == ALL
+    assert all(each.asked for each in machines)
+    for each in machines:
+        assert each.ids == ALL
+        assert [json.loads(line)["id"] for line in failed_path(each.answers).read_text().splitlines()] == ["q13"]
 
 
 def test_what_a_killed_machine_had_is_asked_by_another_and_it_asks_nothing_when_it_is_back(
-    tmp_path: Path, postgres: Cluster
+    machines: list[Machine],
 ) -> None:
     """Its lease has to run out first; lines that it has written are sent by it, and not asked again there."""
-    with machines(tmp_path, postgres) as (one, two):
+    one, two, _ = machines
 
-        async def killed() -> None:
-            stalled = asyncio.Event()
+    async def killed() -> None:
+        stalled = asyncio.Event()
 
-            async def stall(item: BatchItem) -> Asked:
-                if len(one.asked) == 7:
-                    stalled.set()
-                    await asyncio.sleep(60)
-                one.asked.append(item.id)
-                return said(item)
+        async def stall(item: BatchItem) -> Asked:
+            if len(one.asked) == 8:
+                stalled.set()
+                await asyncio.sleep(60)
+            return said(item)
 
-            task = asyncio.create_task(one.work(stall, parallel=1))
-            await stalled.wait()
-            with pytest.MonkeyPatch.context() as patch:  # a process that is killed releases nothing
-                patch.setattr(SharedBatch, "release", lambda _: None)
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
+        task = asyncio.create_task(one.work(stall, parallel=1))
+        await stalled.wait()
+        with pytest.MonkeyPatch.context() as patch:  # a process that is killed releases nothing
+            patch.setattr(SharedBatch, "release", lambda _: None)
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
 
-        asyncio.run(killed())
-        two.database.call("UPDATE conductor_shards SET until = now() - interval '1 s' WHERE answers IS NULL")
-        assert asyncio.run(two.work()) is None
-        assert Counter(two.asked) == ALL - Counter(f"q{n}" for n in range(EACH)), "the first shard had been sent"
-        assert two.ids == ALL
-        asked = len(one.asked)
-        assert asyncio.run(one.work()) is None
-        assert (one.ids, len(one.asked)) == (ALL, asked)
+    asyncio.run(killed())
+    two.database.call("UPDATE conductor_shards SET until = now() - interval '1 s' WHERE answers IS NULL")
+    assert asyncio.run(two.work()) is None
+    assert Counter(two.asked) == ALL - Counter(f"q{n}" for n in range(EACH)), "the first shard had been sent"
+    assert two.ids == ALL
+    asked = len(one.asked)
+    assert asyncio.run(one.work()) is None
+    assert (one.ids, len(one.asked)) == (ALL, asked)
 
 
-def test_lines_of_an_earlier_process_are_sent_without_asking_again(tmp_path: Path, postgres: Cluster) -> None:
+def test_lines_of_an_earlier_process_are_sent_without_asking_again(machines: list[Machine]) -> None:
     """As where it was killed between the last answer of a shard and the sending of it."""
-    with machines(tmp_path, postgres) as (one, two):
-        lines = [json.dumps({"id": f"q{n}", "question": f"{n}?", "answer": "yes"}) for n in range(7)]
-        one.answers.write_text("\n".join(lines) + "\n")
-        assert asyncio.run(one.work()) is None
-        assert Counter(one.asked) == ALL - Counter(f"q{n}" for n in range(7))
-        assert asyncio.run(two.work()) is None
-        assert (two.ids, two.asked) == (ALL, [])
+    one, two, _ = machines
+    lines = [json.dumps({"id": f"q{n}", "question": f"{n}?", "answer": "yes"}) for n in range(7)]
+    one.answers.write_text("\n".join(lines) + "\n")
+    assert asyncio.run(one.work()) is None
+    assert Counter(one.asked) == ALL - Counter(f"q{n}" for n in range(7))
+    assert asyncio.run(two.work()) is None
+    assert (two.ids, two.asked) == (ALL, [])
 
 
 @pytest.mark.parametrize("renews", [True, False])
 def test_a_machine_that_is_late_counts_its_own_answers_once(
-    tmp_path: Path, postgres: Cluster, monkeypatch: pytest.MonkeyPatch, renews: bool
+    machines: list[Machine], monkeypatch: pytest.MonkeyPatch, renews: bool
 ) -> None:
     """Another one has taken its shard meanwhile: it asks no more of it once it knows, and has no question twice."""
     monkeypatch.setattr(shared_batch, "RENEW_SECONDS", 0.05 if renews else 60)
-    with machines(tmp_path, postgres) as (one, two):
+    one, two, _ = machines
 
-        async def late() -> None:
-            begun, goes_on = asyncio.Event(), asyncio.Event()
+    async def late() -> None:
+        begun, goes_on = asyncio.Event(), asyncio.Event()
 
-            async def slow(item: BatchItem) -> Asked:
-                one.asked.append(item.id)
-                if len(one.asked) == 3:
-                    begun.set()
-                    await goes_on.wait()
-                return said(item)
+        async def slow(item: BatchItem) -> Asked:
+            if len(one.asked) == 3:
+                begun.set()
+                await goes_on.wait()
+            return said(item)
 
-            task = asyncio.create_task(one.work(slow, parallel=1))
-            await begun.wait()
-            take = "UPDATE conductor_shards SET owner = '', until = '-infinity' WHERE answers IS NULL"
-            await asyncio.to_thread(one.database.call, take)
-            assert await two.work() is None
-            await asyncio.sleep(0.2)  # one has found out
-            goes_on.set()
-            assert await task is None
+        task = asyncio.create_task(one.work(slow, parallel=1))
+        await begun.wait()
+        take = "UPDATE conductor_shards SET owner = '', until = '-infinity' WHERE answers IS NULL"
+        await asyncio.to_thread(one.database.call, take)
+        assert await two.work() is None
+        await asyncio.sleep(0.2)  # one has found out
+        goes_on.set()
+        assert await task is None
 
-        asyncio.run(late())
-        assert (one.ids, two.ids) == (ALL, ALL)
-        assert one.asked == [f"q{n}" for n in range(3 if renews else EACH)]
+    asyncio.run(late())
+    assert (one.ids, two.ids) == (ALL, ALL)
+    assert one.asked == [f"q{n}" for n in range(3 if renews else EACH)]
 
 
 def test_a_machine_that_slept_for_longer_than_it_had_a_shard_asks_nothing_twice(
-    tmp_path: Path, postgres: Cluster, monkeypatch: pytest.MonkeyPatch
+    machines: list[Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody took the shard, so it gets it again, with questions of it under way."""
     monkeypatch.setattr(shared_batch, "RENEW_SECONDS", 60)
-    with machines(tmp_path, postgres) as (one, two):
+    one, two, _ = machines
 
-        async def sleepy(item: BatchItem) -> Asked:
-            one.asked.append(item.id)
-            if item.id in ("q3", "q8"):
-                free = "UPDATE conductor_shards SET until = '-infinity' WHERE answers IS NULL"
-                await asyncio.to_thread(one.database.call, free)
-                await asyncio.sleep(0.3)  # the other worker asks for more meanwhile
-            return said(item)
+    async def sleepy(item: BatchItem) -> Asked:
+        if item.id in ("q3", "q8"):
+            free = "UPDATE conductor_shards SET until = '-infinity' WHERE answers IS NULL"
+            await asyncio.to_thread(one.database.call, free)
+            await asyncio.sleep(0.3)  # the other worker asks for more meanwhile
+        return said(item)
 
-        assert asyncio.run(one.work(sleepy, parallel=2)) is None
-        assert (one.ids, Counter(one.asked)) == (ALL, ALL)
-        assert asyncio.run(two.work()) is None
-        assert (two.ids, two.asked) == (ALL, [])
+    assert asyncio.run(one.work(sleepy, parallel=2)) is None
+    assert (one.ids, Counter(one.asked)) == (ALL, ALL)
+    assert asyncio.run(two.work()) is None
+    assert (two.ids, two.asked) == (ALL, [])
 
 
-def test_what_others_have_spent_counts_before_anything_is_asked(tmp_path: Path, postgres: Cluster) -> None:
+def test_what_others_have_spent_counts_before_anything_is_asked(machines: list[Machine]) -> None:
     """A machine that comes later, with a limit that is used up, gets the answers and asks nothing."""
-    with machines(tmp_path, postgres) as (one, two):
+    one, two, _ = machines
 
-        async def costly(item: BatchItem) -> Asked:
-            one.asked.append(item.id)
-            if len(one.asked) == 31:
-                failure = Failure(kind="key", message="the key is refused")
-                return Asked(line={**item.data, "error": {"message": "x"}}, failure=failure)
-            return Asked(line={**item.data, "answer": "yes", "cost": 0.1}, cost=Decimal("0.1"))
+    async def costly(item: BatchItem) -> Asked:
+        if len(one.asked) == 31:
+            failure = Failure(kind="key", message="the key is refused")
+            return Asked(line={**item.data, "error": {"message": "x"}}, failure=failure)
+        return Asked(line={**item.data, "answer": "yes", "cost": 0.1}, cost=Decimal("0.1"))
 
-        asyncio.run(one.work(costly, parallel=1))
-        two.limit = Decimal(2)
-        assert asyncio.run(two.work(parallel=8)) is None
-        assert (two.ids, two.asked) == (Counter(f"q{n}" for n in range(30)), [])
+    asyncio.run(one.work(costly, parallel=1))
+    two.limit = Decimal(2)
+    assert asyncio.run(two.work(parallel=8)) is None
+    assert (two.ids, two.asked) == (Counter(f"q{n}" for n in range(30)), [])
 
 
 @pytest.mark.parametrize(
     "failure", [Failure(kind="key", message="refused"), Failure(kind="unreachable", message="away", reason="state")]
 )
 def test_a_failure_that_says_nothing_about_questions_frees_them_for_others(
-    tmp_path: Path, postgres: Cluster, failure: Failure
+    machines: list[Machine], failure: Failure
 ) -> None:
     """Such as a refused key, or a database that is away when a call is held."""
-    with machines(tmp_path, postgres) as (one, two):
+    one, two, _ = machines
 
-        async def refuse(item: BatchItem) -> Asked:
-            return Asked(line={**item.data, "error": {"message": "x"}}, failure=failure)
+    async def refuse(item: BatchItem) -> Asked:
+        return Asked(line={**item.data, "error": {"message": "x"}}, failure=failure)
 
-        assert asyncio.run(one.work(refuse)) == failure
-        assert not one.ids
-        assert asyncio.run(two.work()) is None, "it does not wait for a lease"
-        assert two.ids == ALL
+    assert asyncio.run(one.work(refuse)) == failure
+    assert not one.ids
+    assert asyncio.run(two.work()) is None, "it does not wait for a lease"
+    assert two.ids == ALL
 
 
-def test_a_database_that_is_away_stops_the_batch_and_loses_nothing(tmp_path: Path, postgres: Cluster) -> None:
-    with machines(tmp_path, postgres) as (one, _):
+def test_a_database_that_is_away_stops_the_batch_and_loses_nothing(machines: list[Machine]) -> None:
+    one, *_ = machines
 
-        async def cut_off(item: BatchItem) -> Asked:
-            one.asked.append(item.id)
-            if item.id == "q6":
-                await asyncio.to_thread(one.database.call, "ALTER TABLE conductor_shards RENAME TO elsewhere")
-            return said(item)
+    async def cut_off(item: BatchItem) -> Asked:
+        if item.id == "q6":
+            await asyncio.to_thread(one.database.call, "ALTER TABLE conductor_shards RENAME TO elsewhere")
+        return said(item)
 
-        stopped = asyncio.run(one.work(cut_off, parallel=1))
-        assert stopped is not None
-        assert stopped.reason == "state"
-        assert one.ids == Counter(f"q{n}" for n in range(10)), "the shard that it had is done"
-        one.database.call("ALTER TABLE elsewhere RENAME TO conductor_shards")
-        one.database.call("UPDATE conductor_shards SET until = now() - interval '1 s' WHERE answers IS NULL")
-        assert asyncio.run(one.work()) is None
-        assert (one.ids, Counter(one.asked)) == (ALL, ALL)
+    stopped = asyncio.run(one.work(cut_off, parallel=1))
+    assert stopped is not None
+    assert stopped.reason == "state"
+    assert one.ids == Counter(f"q{n}" for n in range(10)), "the shard that it had is done"
+    one.database.call("ALTER TABLE elsewhere RENAME TO conductor_shards")
+    one.database.call("UPDATE conductor_shards SET until = now() - interval '1 s' WHERE answers IS NULL")
+    assert asyncio.run(one.work()) is None
+    assert (one.ids, Counter(one.asked)) == (ALL, ALL)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from conductor_cli.config.tables import (
 )
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.pool import Worker
+from conductor_cli.core.usage import FREE, Price
 from conductor_cli.models.presets import is_at_provider
 
 ABC = "".join(f'[workers.{name}]\nkind = "openai"\n' for name in "abc")
@@ -57,14 +58,13 @@ parallel = 2
 headers = { x-team = "seven" }
 price = { input = "0.30", output = 1.2, cached = 0 }
 card = { strengths = { code = 0.5 }, measured = true }
+tags = ["eu", "cheap", "eu"]
 """)  # fmt: skip
     worker = item.worker
+    assert worker.price == Price(input=Decimal("0.30"), output=Decimal("1.2"), cached=Decimal(0))
     assert (worker.name, worker.parallel, worker.about, item.enabled) == ("re.viewer-2", 2, "careful", True)
     assert worker.options == {"base_url": "http://127.0.0.1:1/v1", "headers": {"x-team": "seven"}}
-    assert worker.price is not None
-    assert (worker.price.input, worker.price.output) == (Decimal("0.30"), Decimal("1.2"))
-    assert worker.price.cached == 0
-    assert worker.card.strengths == {"code": 0.5}
+    assert (worker.card.strengths, worker.tags) == ({"code": 0.5}, ("eu", "cheap"))
 
 
 def test_settings_that_need_each_other_stand_together(tmp_path: Path) -> None:
@@ -75,8 +75,7 @@ def test_settings_that_need_each_other_stand_together(tmp_path: Path) -> None:
 
 def test_a_local_worker_costs_nothing_and_takes_turns(tmp_path: Path) -> None:
     (item,) = listed(tmp_path, '[workers.local]\nkind = "llama"\nmodel = "/x.gguf"\nthreads = 2')
-    assert item.worker.price is not None
-    assert (item.worker.price.input, item.worker.parallel) == (Decimal(0), 1)
+    assert (item.worker.price, item.worker.parallel) == (FREE, 1)
 
 
 def test_later_files_win_key_by_key(tmp_path: Path) -> None:
@@ -92,7 +91,6 @@ WRONG = {
     "[workers.w]\nmodel = 'x'": "line 1: worker 'w' has no kind",
     "[workers.w]\nkind = 'gpt'": "line 2: worker 'w': unknown kind 'gpt'",
     "[workers.w]\nkind = 1": "line 2: kind: expected text, found a number (1)",
-    "[workers.w]\nkind = 'openai'\nmodel = 3": "line 3: model: expected text, found a number (3)",
     "[workers.w]\nkind = 'openai'\nenabled = 'no'": "line 3: enabled: expected true or false, found text ('no')",
     "[workers.w]\nkind = 'openai'\nparallel = 0": "line 3: parallel is 0; expected at least 1",
     "[workers.w]\nkind = 'openai'\nparallel = true": "line 3: parallel: expected a whole number, found true or false",
@@ -104,11 +102,8 @@ WRONG = {
     "[workers.w]\nkind = 'openai'\ncard = { strengths = { code = 7 } }": "line 3: card: a strength must be",
     "[workers.w]\nkind = 'openai'\ncard = { strengths = 7 }": "line 3: card.strengths: expected",
     "[workers.w]\nkind = 'openai'\nmax_tokens = 'x'": "line 3: worker 'w': max_tokens is 'x'; expected a whole number",
-    "[workers.w]\nkind = 'openai'\nmax_tokens = 0": "line 3: max_tokens is 0; expected at least 1",
-    "[workers.w]\nkind = 'openai'\ncontext = 1": "line 3: context is 1; expected at least 256",
     "[workers.w]\nkind = 'openai'\ntemperature = nan": "line 3: temperature is nan; expected at least 0",
     "[workers.w]\nkind = 'openai'\n\nmax_token = 5": "line 4: worker 'w': the kind 'openai' has no option 'max_token'",
-    "[workers.w]\nkind = 'openai'\ngpu_layers = 5": "line 3: worker 'w': the kind 'openai' has no option 'gpu_layers'",
     "[workers.w]\nkind = 'llama'\nbase_url = 'x'": "line 3: worker 'w': the kind 'llama' has no option 'base_url'",
     "[workers.w]\nkind = 'openai'\napi_key = 'sk-1'": "line 3: api_key: keys do not belong in a file",
     "[workers.w]\nkind = 'openai'\nheaders = { Authorization = 'x' }": "line 3: headers: keys do not belong in a file",
@@ -121,25 +116,21 @@ WRONG = {
     "[workers.w]\nkind = 'openai'\ntags = ['a b']": "line 3: tags: 'a b' is not a valid tag",
     "[workers.w]\nkind = 'openai'\nreasoning_effort = 'hihg'": "line 3: worker 'w': reasoning_effort is 'hihg'",
     "[workers.w]\nkind = 'openai'\nthinking_budget = 9": "line 3: worker 'w': the kind 'openai' has no thinking",
-    "[workers.w]\nkind = 'gemini'\nthinking_budget = -1": "line 3: thinking_budget is -1; expected at least 0",
     "[workers.w]\nkind = 'gemini'\nreasoning_effort = 'low'\nthinking_budget = 9": "line 4: worker 'w': thinking",
     **{
         f"[workers.'{name}']\nkind = 'openai'": f"line 1: {name!r} is not a valid name"
-        for name in ("a b", "", "-a", "a" * 41, "a|b")
+        for name in ("a b", "", "-a", "a" * 41)
     },
     "pools = 3": "line 1: pools must be tables",
     "[pools]\nx = 3": "line 2: 'x' must be a table [pools.x]",
     "[pools.x]": "line 1: pool 'x' needs the names of its workers",
     "[pools.x]\nworkers = []": "line 2: pool 'x' needs the names of its workers",
     "[pools.x]\nworkers = 'a'": "line 2: workers: expected a list, found text ('a')",
-    "[pools.x]\nworkers = [1]": "line 2: workers[0]: expected text, found a number (1)",
     "[pools.x]\nworkers = ['a', 'a']": "line 2: pool 'x' needs the names of its workers, each once",
     "[pools.x]\nworkers = ['a']\nmodels = 1": "line 3: pools has no key 'models'",
-    "[pools.x]\nabout = 1\nworkers = ['a']": "line 2: about: expected text, found a number (1)",
     "[pools.'a b']\nworkers = ['a']": "line 1: 'a b' is not a valid name for pools",
     "[providers.x]": "line 1: provider 'x' has no parallel",
     "[providers.x]\nparallel = 0": "line 2: parallel is 0; expected a whole number of at least 1",
-    "[providers.x]\nparallel = 'two'": "line 2: parallel: expected a whole number",
     "[providers.x]\nparallel = 2\nretries = 9": "line 3: providers has no key 'retries'",
 }
 
@@ -155,8 +146,10 @@ def test_a_wrong_entry_is_named(tmp_path: Path, text: str) -> None:
     assert "pw" not in said
 
 
-def test_the_name_of_the_conductor_is_taken(tmp_path: Path) -> None:
+def test_only_the_conductor_itself_is_called_so(tmp_path: Path) -> None:
     """`self` means the conductor in every plan, so no other model may have that name."""
+    (item,) = listed(tmp_path, '[workers.self]\nkind = "self"\n')
+    assert item.worker.kind == "self"
     with pytest.raises(ConfigError, match=r"config.toml, line 2: worker 'self' of kind 'openai'"):
         listed(tmp_path, '[workers.self]\nkind = "openai"\n')
 
@@ -164,11 +157,6 @@ def test_the_name_of_the_conductor_is_taken(tmp_path: Path) -> None:
 def test_an_error_names_the_file_that_has_the_key(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"settings.toml, line 3: max_tokens is 0"):
         listed(tmp_path, '[workers.w]\nmodel = "x"\n', '[workers.w]\nkind = "openai"\nmax_tokens = 0\n')
-
-
-def test_the_conductor_itself_may_be_a_worker(tmp_path: Path) -> None:
-    (item,) = listed(tmp_path, '[workers.self]\nkind = "self"\n')
-    assert item.worker.kind == "self"
 
 
 def test_a_change_is_checked_before_it_is_written(tmp_path: Path) -> None:
@@ -186,11 +174,8 @@ def test_changes_at_once_are_all_kept(tmp_path: Path) -> None:
         update_table(place, "workers", f"w{number}", {"kind": "openai", "model": str(number)})
         set_value(place, f"limits.s{number}", number)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(work, range(8)))
     values = read_toml(place.own_file).values
     assert set(values["workers"]) == {f"w{number}" for number in range(8)}
     assert values["limits"] == {f"s{number}": number for number in range(8)}
@@ -235,11 +220,6 @@ def test_what_is_not_text_is_not_written(tmp_path: Path) -> None:
     assert read_toml(tmp_path / "settings.toml").values == {"limits": {"steps": 2}}
 
 
-def test_tags_are_kept_once_and_in_order(tmp_path: Path) -> None:
-    (item,) = listed(tmp_path, '[workers.w]\nkind = "openai"\ntags = ["eu", "cheap", "eu"]')
-    assert (item.worker.tags, dict(item.worker.options)) == (("eu", "cheap"), {})
-
-
 def test_a_change_may_take_a_setting_out(tmp_path: Path) -> None:
     update_table(where(tmp_path), "workers", "w", {"kind": "openai", "temperature": 0.5, "model": "m"})
     update_table(where(tmp_path), "workers", "w", {"temperature": None})
@@ -253,12 +233,11 @@ def test_a_table_becomes_a_pool(tmp_path: Path) -> None:
     assert [item.worker.name for item in pool_members(pool, listed(tmp_path, ABC))] == ["c", "a"]
 
 
-def test_a_later_file_wins_key_by_key(tmp_path: Path) -> None:
-    own = '[pools.x]\nworkers = ["a"]\nabout = "old"\n[pools.y]\nworkers = ["b"]\n'
-    found = {pool.name: pool for pool in pools(tmp_path, '[pools.x]\nworkers = ["c"]\n[pools.y]\nabout = "new"', own)}
-    assert (found["x"].workers, found["x"].about) == (("c",), "old")
-    assert (found["y"].workers, found["y"].about) == (("b",), "new")
-    assert (found["x"].source, found["y"].source) == (str(tmp_path / "config.toml"), str(tmp_path / "settings.toml"))
+def test_the_source_of_a_pool_is_the_file_with_its_workers(tmp_path: Path) -> None:
+    own = '[pools.x]\nworkers = ["a"]\n[pools.y]\nworkers = ["b"]\n'
+    x, y = pools(tmp_path, '[pools.x]\nworkers = ["c"]\n[pools.y]\nabout = "new"', own)
+    assert (y.workers, y.about) == (("b",), "new")
+    assert (x.source, y.source) == (str(tmp_path / "config.toml"), str(tmp_path / "settings.toml"))
 
 
 def test_an_unknown_pool_is_reported_with_the_known_ones(tmp_path: Path) -> None:

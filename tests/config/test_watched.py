@@ -38,20 +38,16 @@ def test_settings_are_read_once(own: tuple[WatchedSettings, Path]) -> None:
 
 
 def test_a_file_that_changes_counts_at_once(own: tuple[WatchedSettings, Path]) -> None:
+    """So does a project file that comes later, which narrows."""
     settings, file = own
     assert settings.load({}).limits.parallel == 3
     write(file, "[limits]\nparallel = 4\n", age=59.0)
     assert settings.load({}).limits.parallel == 4
+    (file.parent / ".conductor.toml").write_text("[limits]\nparallel = 1\n")
+    assert settings.load({}).limits.parallel == 1
     file.unlink()
     with pytest.raises(ConfigError):
         settings.load({})
-
-
-def test_a_project_file_that_comes_later_narrows_at_once(own: tuple[WatchedSettings, Path]) -> None:
-    settings, file = own
-    assert settings.load({}).limits.parallel == 3
-    (file.parent / ".conductor.toml").write_text("[limits]\nparallel = 1\n")
-    assert settings.load({}).limits.parallel == 1
 
 
 def test_what_was_just_written_is_read_again(

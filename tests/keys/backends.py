@@ -51,19 +51,18 @@ class Forgetful(Kept):
 class Locked(Kept):
     """Somebody has said no to unlocking it."""
 
+    error: Exception = KeyringLocked("Failed to unlock the collection!")
+
     def get_password(self, service: str, username: str, password: str = "") -> str | None:
-        raise KeyringLocked("Failed to unlock the collection!")
+        raise self.error
 
     set_password = delete_password = get_password  # type: ignore[assignment]
 
 
-class Broken(Kept):
+class Broken(Locked):
     """Cannot even begin."""
 
-    def get_password(self, service: str, username: str, password: str = "") -> str | None:
-        raise InitError("Failed to create the collection: Prompt dismissed..")
-
-    set_password = delete_password = get_password  # type: ignore[assignment]
+    error = InitError("Failed to create the collection: Prompt dismissed..")
 
 
 class Chatty(Kept):

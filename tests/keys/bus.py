@@ -63,6 +63,11 @@ def bus(place: Path) -> Iterator[str]:
             daemon.terminate()
 
 
+def on(address: str) -> dict[str, str]:
+    """The environment of a process that uses the bus at this address."""
+    return {**os.environ, "DBUS_SESSION_BUS_ADDRESS": address}
+
+
 @contextmanager
 def gnome_keyring(address: str, home: Path) -> Iterator[None]:
     """GNOME Keyring on the bus, its login keyring made and unlocked."""
@@ -71,8 +76,7 @@ def gnome_keyring(address: str, home: Path) -> Iterator[None]:
     (home / "runtime").mkdir(mode=0o700, exist_ok=True)
     command = ["gnome-keyring-daemon", "--foreground", "--unlock", "--components=secrets"]
     quiet = subprocess.DEVNULL
-    environ = {**os.environ, "DBUS_SESSION_BUS_ADDRESS": address}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, env=environ) as daemon:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, env=on(address)) as daemon:
         try:
             assert daemon.stdin is not None
             daemon.stdin.write(b"the password of a test")
@@ -86,9 +90,8 @@ def gnome_keyring(address: str, home: Path) -> Iterator[None]:
 @contextmanager
 def wedged(address: str) -> Iterator[None]:
     """A service that has the keyring's name and answers nothing."""
-    environ = {**os.environ, "DBUS_SESSION_BUS_ADDRESS": address}
-    command = [sys.executable, "-c", WEDGED]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ, text=True) as service:
+    command, pipe = [sys.executable, "-c", WEDGED], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=on(address), text=True) as service:
         assert service.stdin is not None
         assert service.stdout is not None
         try:
@@ -114,7 +117,7 @@ def wait_for_owner(address: str) -> None:
 def lock(address: str) -> None:
     """Lock the default keyring, as a screen saver or its owner may."""
     script = "import secretstorage as s; s.get_default_collection(s.dbus_init()).lock()"
-    subprocess.run([sys.executable, "-c", script], env={**os.environ, "DBUS_SESSION_BUS_ADDRESS": address}, check=True)
+    subprocess.run([sys.executable, "-c", script], env=on(address), check=True)
 
 
 def items(address: str) -> list[Any]:
@@ -123,10 +126,7 @@ def items(address: str) -> list[Any]:
         "import json, secretstorage as s; c = s.get_default_collection(s.dbus_init());"
         "print(json.dumps([[i.get_attributes(), i.get_secret().decode()] for i in c.get_all_items()]))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], env={**os.environ, "DBUS_SESSION_BUS_ADDRESS": address}, check=True,
-        stdout=subprocess.PIPE,
-    )  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", script], env=on(address), check=True, stdout=subprocess.PIPE)
     return sorted([attributes["username"], secret] for attributes, secret in json.loads(done.stdout))
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -110,14 +110,9 @@ def test_a_key_that_the_keyring_lost_or_that_is_none_is_reported(desk: str, home
 
 
 def test_two_that_set_keys_at_once_both_do(desk: str, home: Path) -> None:
-    names = ["openai", "mistral", "openai", "mistral"]
-    threads = [
-        threading.Thread(target=open_store(home).set, args=(name, URL, f"{KEY}-{n}")) for n, name in enumerate(names)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        for number, name in enumerate(["openai", "mistral"] * 2):
+            threads.submit(open_store(home).set, name, URL, f"{KEY}-{number}")
     kept = {name: json.loads(text) for name, text in items(desk)}
     assert set(kept) == {"openai", "mistral"}
     assert {name: entry.since for name, entry in open_store(home).entries().items()} == {
@@ -133,21 +128,18 @@ def test_without_a_keyring_the_alternatives_are_reported(address: str, home: Pat
         open_store(home).set("openai", URL, KEY)
     assert error.value.exit_code == 4
     assert error.value.absent
-    assert len(error.value.hint.splitlines()) == 2
     assert all(way in error.value.hint for way in ("OPENAI_API_KEY", "--insecure-storage", "GNOME Keyring"))
     assert open_store(home).entries() == {}
 
 
-@pytest.mark.parametrize("backend", ["fail", "null"])
-def test_a_keyring_that_is_switched_off_is_none(home: Path, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
-    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", f"keyring.backends.{backend}.Keyring")
-    with pytest.raises(KeyringError, match="no working keyring"):
-        open_store(home).set("openai", URL, KEY)
-
-
-def test_without_any_bus_there_is_no_keyring(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PYTHON_KEYRING_BACKEND")
+@pytest.mark.parametrize("backend", ["fail", "null", ""])
+def test_a_keyring_that_is_switched_off_or_has_no_bus_is_none(
+    home: Path, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
     monkeypatch.delenv("DBUS_SESSION_BUS_ADDRESS", raising=False)
+    monkeypatch.delenv("PYTHON_KEYRING_BACKEND")
+    if backend:
+        monkeypatch.setenv("PYTHON_KEYRING_BACKEND", f"keyring.backends.{backend}.Keyring")
     with pytest.raises(KeyringError, match="no working keyring"):
         open_store(home).set("openai", URL, KEY)
 
@@ -187,6 +179,7 @@ def test_what_a_hanging_keyring_has_started_is_not_waited_for(home: Path, monkey
         ("Broken", "refused: Failed to create the collection: Prompt dismissed", False),
         ("PlaintextKeyring", "is a file that is not encrypted", True),
         ("Dying", "refused: it ended without an answer", False),
+        ("Forgetful", "does not give it back", False),
         ("NotThere", "refused: ", False),
     ],
 )
@@ -200,14 +193,6 @@ def test_a_faulty_keyring_is_an_error_of_ours(
     assert error.value.absent is absent
     assert error.value.hint
     assert KEY not in error.value.message + error.value.hint
-    assert open_store(home).entries() == {}
-
-
-def test_a_keyring_that_does_not_return_keys_is_noticed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in own_backend("Forgetful").items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(KeyMissing, match="does not give it back"):
-        open_store(home).set("openai", URL, KEY)
     assert open_store(home).entries() == {}
 
 

@@ -77,11 +77,8 @@ def cluster() -> Iterator[Cluster]:
         secret = server.directory / "password"
         secret.write_text(PASSWORD)
         secret.chmod(0o644)
-        server.control(
-            "init",
-            "-o",
-            f"--username=conductor --auth=scram-sha-256 --pwfile={secret} --no-sync -E UTF8 --wal-segsize=1",
-        )
+        options = f"--username=conductor --auth=scram-sha-256 --pwfile={secret} --no-sync -E UTF8 --wal-segsize=1"
+        server.control("init", "-o", options)
         with (server.directory / "data" / "postgresql.auto.conf").open("a") as file:
             file.write(f"port={server.port}\nlisten_addresses='127.0.0.1'\nunix_socket_directories=''\nfsync=off\n")
         server.control("start")

@@ -1,9 +1,8 @@
-"""The bytes of attachments: in memory, on disk once, found again, and deleted only when no trace names them."""
+"""The files with the bytes of attachments: missing, changed, badly named, or perhaps needed."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 
 import pytest
@@ -16,13 +15,6 @@ from conductor_cli.state.records import Attachments
 def named(data: bytes, name: str = "a.png") -> Attachment:
     digest = hashlib.sha256(data).hexdigest()
     return Attachment(name=name, media_type="image/png", sha256=digest, size=len(data))
-
-
-def trace(place: Path, run: str, *attachments: Attachment) -> None:
-    """A trace as far as it names attachments."""
-    lines = [json.dumps({"sha256": each.sha256}, separators=(",", ":")) for each in attachments]
-    place.mkdir(exist_ok=True)
-    (place / f"{run}.jsonl").write_text("\n".join(lines) + "\n")
 
 
 def test_missing_and_changed_bytes_are_an_error_that_names_the_file(tmp_path: Path) -> None:
@@ -45,24 +37,6 @@ def test_a_hash_that_is_a_path_reads_nothing(tmp_path: Path) -> None:
     kept = Attachments(tmp_path / "kept")
     for digest in ("../secret", "../../secret", str(tmp_path / "secret"), ""):
         assert not kept.holds(Attachment(name="x", media_type="image/png", sha256=digest, size=6))
-
-
-def test_prune_deletes_what_no_trace_names(tmp_path: Path) -> None:
-    kept, traces = Attachments(tmp_path / "kept"), tmp_path / "traces"
-    for data in (b"one", b"two!"):
-        kept.add(data)
-    one, two = named(b"one"), named(b"two!")
-    trace(traces, "a", one, two)
-    trace(traces, "b", one)
-    kept.store([one, two])
-    kept.prune(traces)
-    assert [kept.prunable(traces, runs) for runs in ((), ("a",), ("b",), ("a", "b"))] == [0, 4, 0, 7]
-    (traces / "a.jsonl").unlink()
-    kept.prune(traces)
-    assert (kept.holds(one), kept.holds(two)) == (True, False)
-    (traces / "b.jsonl").unlink()
-    kept.prune(traces)
-    assert not kept.holds(one)
 
 
 def test_traces_that_cannot_be_read_keep_all_bytes(tmp_path: Path) -> None:

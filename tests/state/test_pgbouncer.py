@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from conductor_cli.core.pool import DayLimits
-from conductor_cli.core.usage import Usage
 from conductor_cli.state.postgres.database import Database
 from conductor_cli.state.postgres.spending import SharedSpend
 from conductor_cli.state.postgres.traces import SharedTraces
 from tests.state.cluster import Cluster, bouncer
 from tests.state.test_run_index import put
+from tests.state.test_shared_spend import CENT, reserve_room
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def pooled(postgres: Cluster) -> Iterator[int]:
 def test_traces_are_written_listed_and_pruned(postgres: Cluster, pooled: int) -> None:
     database = Database(postgres.new_database().replace(f":{postgres.port}/", f":{pooled}/"))
     traces = SharedTraces(database)
-    run = put(traces, 1, "How many pears?")  # type: ignore[arg-type]
+    run = put(traces, 1, "How many pears?")
     assert [row.title for row in traces.newest()[0]] == ["How many pears?"]
     assert traces.check(run).whole
     assert traces.prune([run]) == []
@@ -39,23 +39,13 @@ def test_two_hundred_calls_at_once_wait_for_eight_connections(postgres: Cluster)
     database = Database(postgres.new_database())
     spend = SharedSpend(database, DayLimits())
 
-    async def ask() -> list[object]:
-        free = Usage()
+    async def ask() -> None:
+        for room in await asyncio.gather(*(reserve_room(spend) for _ in range(200))):
+            spend.settle(room, CENT)
 
-        async def one() -> object:
-            from conductor_cli.core.ledger import Ledger
-            from conductor_cli.core.pool import Limits
-
-            ledger = Ledger(Limits())
-            room = await spend.reserve(lambda today: ledger.reserve(0, 1, None, today=today), ledger.release)
-            assert room is not None
-            spend.settle(room, free)
-            return room
-
-        return await asyncio.gather(*(one() for _ in range(200)))
-
-    assert len(asyncio.run(ask())) == 200
+    asyncio.run(ask())
     spend.close()
+    assert spend.today().calls == 200
     others = database.call("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
     assert others[0][0] <= 8
     database.close()

@@ -19,28 +19,23 @@ def made(number: int) -> Rating:
     return Rating(run=f"run-{number}", step=0, verdict="good", by="user", time=float(number), shares=(share,))
 
 
+SHARE = dump(made(1))["shares"][0]
+
+
 @pytest.mark.parametrize(
     "changes",
     [{"step": "1"}, {"verdict": "fine"}, {"verdict": []}, {"by": None}, {"time": "now"}, {"time": float("nan")},
-     {"shares": 1}, {"shares": [1]}, {"shares": [{"worker": "a"}]}, {"run": 7}],
+     {"shares": 1}, {"shares": [1]}, {"shares": [{"worker": "a"}]}, {"run": 7},
+     *({"shares": [SHARE | {"weight": weight}]} for weight in (0, 1.5, -1, "1"))],
 )  # fmt: skip
 def test_a_line_that_is_no_rating_is_counted_and_left_out(tmp_path: Path, changes: dict[str, Any]) -> None:
+    """Nor is one with another weight: it must not decide about a worker for good."""
     path = tmp_path / "ratings.jsonl"
     path.write_text(json.dumps(dump(made(1)) | changes) + "\n")
     RatingsFile(path).add(made(2))
     found = RatingsFile(path).read()
     assert found.ratings == (made(2),)
     assert "1 line is damaged; 1 rating could be read" in found.problem
-
-
-@pytest.mark.parametrize("weight", [0, 1.5, -1, "1"])
-def test_a_share_with_another_weight_is_damage(tmp_path: Path, weight: Any) -> None:
-    """One line must not decide about a worker for good."""
-    path = tmp_path / "ratings.jsonl"
-    data = dump(made(1))
-    data["shares"][0]["weight"] = weight
-    path.write_text(json.dumps(data) + "\n")
-    assert RatingsFile(path).read().ratings == ()
 
 
 def test_only_the_newest_part_of_a_large_file_is_read(tmp_path: Path) -> None:
@@ -68,6 +63,4 @@ def test_two_processes_may_add_at_the_same_time(tmp_path: Path) -> None:
         process.start()
     for process in both:
         process.join(20)
-    assert sorted(rating.time for rating in RatingsFile(path).read().ratings) == [
-        float(number) for number in range(100)
-    ]
+    assert sorted(rating.time for rating in RatingsFile(path).read().ratings) == list(range(100))

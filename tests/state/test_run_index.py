@@ -23,10 +23,10 @@ from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Usage
 from conductor_cli.state import run_index, run_summary
-from conductor_cli.state import run_summary as summaries
+from conductor_cli.state.interfaces import Traces
 from conductor_cli.state.run_index import RunIndex
 from conductor_cli.state.run_list import run_lines
-from conductor_cli.state.stored_run import EVERY_RUN, RunQuery, StoredRun, normalize_terms, stored_run_data
+from conductor_cli.state.stored_run import EVERY_RUN, RunQuery, StoredRun, stored_run_data
 from conductor_cli.state.trace_store import TraceStore
 from tests.traces.stored import unpack
 
@@ -50,7 +50,7 @@ def events(run: str, question: str, answer: str = "twelve", mode: ev.Mode = "aut
     ]  # fmt: skip
 
 
-def put(store: TraceStore, day: int, question: str, *, until: int = 7, **more: str) -> str:
+def put(store: Traces, day: int, question: str, *, until: int = 7, **more: str) -> str:
     run = f"202611{day:02}-100000-00000a"
     writer = store.open(run)
     for event in events(run, question, **more)[:until]:  # type: ignore[arg-type]
@@ -76,11 +76,7 @@ def file_of(store: TraceStore) -> Path:
     return store.directory.with_name("traces.index")
 
 
-def test_search_terms_are_normalized() -> None:
-    assert normalize_terms(["a \n b", " ", "c"]) == ("a b", "c")
-
-
-@pytest.mark.parametrize("damage", ["gone", "garbage", "cut", "newer", "older", "dropped"])
+@pytest.mark.parametrize("damage", ["gone", "garbage", "cut", "newer", "dropped"])
 def test_a_damaged_index_is_rebuilt(store: TraceStore, damage: str) -> None:
     put(store, 1, "first")
     put(store, 2, "second")
@@ -91,22 +87,12 @@ def test_a_damaged_index_is_rebuilt(store: TraceStore, damage: str) -> None:
     elif damage in {"garbage", "cut"}:
         file.write_bytes(b"no index " * 500 if damage == "garbage" else file.read_bytes()[:5000])
     else:
-        statement = {
-            "newer": "PRAGMA user_version = 99",
-            "older": "PRAGMA user_version = -1",
-            "dropped": "DROP TABLE runs",
-        }
+        statement = {"newer": "PRAGMA user_version = 99", "dropped": "DROP TABLE runs"}
         with sqlite3.connect(file) as known:
             known.execute(statement[damage])
         known.close()
     assert listed(store) == before
     assert listed(store, RunQuery(terms=("second",))) == ["second"]
-
-
-def test_only_the_owner_can_read_the_index(store: TraceStore) -> None:
-    put(store, 1, "first")
-    listed(store)
-    assert stat.S_IMODE(file_of(store).stat().st_mode) == 0o600
 
 
 def test_damaged_files_are_listed_with_the_problem(store: TraceStore) -> None:
@@ -119,8 +105,7 @@ def test_damaged_files_are_listed_with_the_problem(store: TraceStore) -> None:
     put(store, 4, "whole")
     found, _ = newest(store)
     assert [row.state for row in found] == ["finished", "unreadable", "unreadable", "finished"]
-    assert "line 1" in found[1].problem
-    assert "line 1" in found[2].problem
+    assert all("line 1" in row.problem for row in found[1:3])
     assert ("line 3" in found[3].problem, found[3].title) == (True, "damaged")
 
 
@@ -144,31 +129,33 @@ ABSURD: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", ABSURD, ids=lambda value: f"{value!r:.14}")
 @pytest.mark.parametrize("name", ["tokens_in", "cost", "seconds"])
-def test_no_number_in_a_trace_breaks_the_list(store: TraceStore, name: str, value: object) -> None:
+def test_no_number_in_a_trace_breaks_the_list(store: TraceStore, name: str) -> None:
     """Of a usage that is absurd, the other runs are listed all the same, and the file of it can be removed."""
-    run = put(store, 1, "absurd", until=6)
-    ending = ev.to_json(events(run, "absurd")[-1])
-    ending["usage"] = {"tokens_in": 2**63 - 1, "tokens_out": 2**63 - 1, "calls": 1, name: value}
-    with store.path(run).open("a") as file:
-        file.write(json.dumps(ending) + "\n")
-    put(store, 4, "whole")
-    found, _ = newest(store)
-    assert [row.title for row in found] == ["whole", "absurd"]
-    text = "\n".join(run_lines(found, 80, datetime.now(UTC)))
-    assert "whole" in text
-    assert len(text) < 2000
+    for day, value in enumerate(ABSURD, start=1):
+        run = put(store, day, "absurd", until=6)
+        ending = ev.to_json(events(run, "absurd")[-1])
+        ending["usage"] = {"tokens_in": 2**63 - 1, "tokens_out": 2**63 - 1, "calls": 1, name: value}
+        with store.path(run).open("a") as file:
+            file.write(json.dumps(ending) + "\n")
+    put(store, 30, "whole")
+    found, _ = newest(store, count=-1)
+    assert [row.title for row in found] == ["whole", *["absurd"] * len(ABSURD)]
+    lines = run_lines(found, 80, datetime.now(UTC))
+    assert "whole" in lines[1]
+    assert max(map(len, lines)) <= 80
     json.dumps([stored_run_data(row, "traces") for row in found], allow_nan=False).encode()
-    store.remove(run)
+    assert store.prune([row.run for row in found[1:]]) == []
     assert [row.title for row in newest(store)[0]] == ["whole"]
 
 
 def test_deleted_texts_are_removed_from_the_index(store: TraceStore) -> None:
+    """Which only its owner can read."""
     run = put(store, 1, "a zeppelin")
     put(store, 2, "other")
     listed(store)
     assert b"zeppelin" in file_of(store).read_bytes()
+    assert stat.S_IMODE(file_of(store).stat().st_mode) == 0o600
     store.remove(run)
     store.refresh()
     assert b"zeppelin" not in file_of(store).read_bytes()
@@ -224,31 +211,24 @@ def test_a_process_that_dies_while_indexing_keeps_its_work(store: TraceStore, mo
         put(store, day, f"question {day}")
     whole, read = run_summary.summarize_run, list[str]()
 
-    def dies(directory: str, run: str) -> object:
+    def dies_once(directory: str, run: str) -> object:
         read.append(run)
         if len(read) == 4:
             raise KeyboardInterrupt
         return whole(directory, run)
 
-    monkeypatch.setattr(summaries, "BATCH", 2)
-    monkeypatch.setattr(summaries, "summarize_run", dies)
+    monkeypatch.setattr(run_summary, "BATCH", 2)
+    monkeypatch.setattr(run_summary, "summarize_run", dies_once)
     with pytest.raises(KeyboardInterrupt):
         listed(store)
-    read.clear()
-
-    def again(directory: Any, run: str) -> Any:
-        read.append(run)
-        return whole(directory, run)
-
-    monkeypatch.setattr(summaries, "summarize_run", again)
     assert len(listed(store)) == 5
-    assert [run[:8] for run in read] == ["20261103", "20261102", "20261101"]
+    assert [run[:8] for run in read[4:]] == ["20261103", "20261102", "20261101"]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_many_files_are_read_by_several_processes(store: TraceStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows are those that one process makes; none is missing where a process dies, and none remains."""
-    monkeypatch.setattr(summaries, "BATCH", 2)
+    monkeypatch.setattr(run_summary, "BATCH", 2)
     runs = [put(store, day, f"question {day}") for day in range(1, 13)]
     own = os.getpid()
     children = Path(f"/proc/{own}/task/{threading.get_native_id()}/children")
@@ -264,10 +244,11 @@ def test_many_files_are_read_by_several_processes(store: TraceStore, monkeypatch
         seen.append(run)
         return whole(directory, run)
 
-    found = [row for rows in summaries.summarize_runs(str(store.directory), runs) for row in rows]
-    assert found == [whole(str(store.directory), run) for run in runs]
-    monkeypatch.setattr(summaries, "summarize_run", dies_elsewhere)
-    assert [row for rows in summaries.summarize_runs(str(store.directory), runs) for row in rows] == found
+    expected = [whole(str(store.directory), run) for run in runs]
+    for summarize in (whole, dies_elsewhere):
+        monkeypatch.setattr(run_summary, "summarize_run", summarize)
+        found = [row for rows in run_summary.summarize_runs(str(store.directory), runs) for row in rows]
+        assert found == expected
     assert runs[7] in seen
     assert len(seen) < len(runs)
     assert children.read_text() == before

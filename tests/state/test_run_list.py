@@ -24,9 +24,6 @@ def test_all_columns_are_shown_if_there_is_room() -> None:
     shown = "20261122-100000-00000a  2 h ago  finished  qwen2.5-7b-q4_k_m  alpha, beta  $0.0042+  42 s  How many pears?"
     assert row.startswith(shown)
     assert (len(row), row[-1]) == (140, "…")
-
-
-def test_a_recovered_run_is_marked() -> None:
     _, row = run_lines([ROW._replace(recovered="step 1: beta answered instead of alpha")], 140, NOW)
     assert "  finished, recovered  " in row
 

@@ -17,13 +17,18 @@ from conductor_cli.state.postgres import database as module
 from conductor_cli.state.postgres import records
 from conductor_cli.state.postgres.database import Database
 from conductor_cli.state.postgres.records import SharedCircuits
-from conductor_cli.state.postgres.traces import SharedTraces
+from conductor_cli.state.postgres.traces import SharedTraces, SharedWriter
 from conductor_cli.state.stored_run import RunQuery
 from tests.state.cluster import Cluster
 from tests.state.test_run_index import events
 from tests.state.test_trace_store import RUN
 
 ANN = Worker(name="ann", kind="openai", model="m")
+
+
+def write(writer: SharedWriter, happened: list[ev.Event]) -> None:
+    for event in happened:
+        writer.write(event)
 
 
 @pytest.fixture
@@ -43,14 +48,13 @@ def test_a_run_of_a_process_that_was_killed_is_interrupted_when_its_lease_is_ove
     one, two = databases
     happened = events(RUN, "How many pears?")
     writer = SharedTraces(one).open(RUN)
-    for event in happened[:-1]:
-        writer.write(event)
+    write(writer, happened[:-1])
     other = SharedTraces(two)
     assert [(row.state, row.answers) for row in other.newest()[0]] == [("running", "twelve")]
     two.call("UPDATE conductor_leases SET until = clock_timestamp() - interval '1 s'")
     assert [(row.state, row.answers) for row in other.newest()[0]] == [("interrupted", "twelve")]
     assert not other.is_running(RUN)
-    writer.write(happened[-1])
+    write(writer, happened[-1:])
     assert other.is_running(RUN), "it has renewed its lease"
     writer.close()
     assert [row.state for row in other.newest()[0]] == ["finished"]
@@ -62,8 +66,7 @@ def test_a_trace_is_taken_by_one_process_and_lost_by_no_other(databases: tuple[D
     one, two = databases
     happened = events(RUN, "How many pears?")
     late, other = SharedTraces(one).open(RUN), SharedTraces(two)
-    for event in happened[:3]:
-        late.write(event)
+    write(late, happened[:3])
     two.call("UPDATE conductor_leases SET owner = %s", two.owner)
     late.write(happened[3])
     assert late.problem == "another process has this run"
@@ -79,11 +82,9 @@ def test_what_an_outage_kept_from_a_trace_is_written_after_it(
     one, two = databases
     happened = events(RUN, "How many pears?")
     writer = SharedTraces(one).open(RUN)
-    for event in happened[:3]:
-        writer.write(event)
+    write(writer, happened[:3])
     postgres.control("stop", "--mode", "immediate")
-    for event in happened[3:]:
-        writer.write(event)
+    write(writer, happened[3:])
     assert "does not answer" in writer.problem
     writer.close()
     postgres.control("start")
@@ -105,8 +106,7 @@ def test_what_a_full_disk_kept_from_a_trace_is_written_when_it_has_room(
     before.close()
     with postgres.full_disk():
         writer = after.open(RUN)
-        for event in happened:
-            writer.write(event)
+        write(writer, happened)
         assert writer.problem == "the disk of the database of the state is full"
         assert len(list(after.events("20261101-100000-00000b"))) == 1
         writer.close()
@@ -148,8 +148,7 @@ def test_without_an_index_of_letters_searches_find_the_same(databases: tuple[Dat
     traces = SharedTraces(one)
     writer = traces.open(RUN)
     happened = events(RUN, "50 % of_all \\ pears")
-    for event in (*happened[:-1], ev.RunFinished(at=1.0, answer="12", usage=Usage())):
-        writer.write(event)
+    write(writer, [*happened[:-1], ev.RunFinished(at=1.0, answer="12", usage=Usage())])
     writer.close()
     found = {term: len(traces.newest(RunQuery(terms=(term,)))[0]) for term in ("0 %", "F_ALL", "\\", "5_ %", "%%")}
     assert found == {"0 %": 1, "F_ALL": 1, "\\": 1, "5_ %": 0, "%%": 0}

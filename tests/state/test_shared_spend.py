@@ -17,7 +17,7 @@ from conductor_cli.core.ledger import DayBudget, Ledger, Reservation
 from conductor_cli.core.pool import DayLimits, Limits, Worker
 from conductor_cli.core.usage import NO_USAGE, Price, Usage
 from conductor_cli.state.home import open_state
-from conductor_cli.state.interfaces import Spender
+from conductor_cli.state.interfaces import Spender, Spending
 from conductor_cli.state.postgres import database as module
 from conductor_cli.state.postgres.database import Database, migrations
 from conductor_cli.state.postgres.spending import SharedSpend, _Ended, read_holds, read_shared_spent, release_hold
@@ -48,32 +48,32 @@ def database(postgres: Cluster, opened: Open) -> Database:
     return opened(postgres.new_database())
 
 
-def reserve(spend: SharedSpend, answer: int = 1) -> Reservation:
+async def reserve_room(spend: Spending, answer: int = 1) -> Reservation:
     """Room for a call that costs a cent for each token of its answer."""
     ledger = Ledger(Limits())
 
     def decide(today: DayBudget) -> Reservation | None:
         return ledger.reserve(0, answer, ANN.price, today=today)
 
-    room = asyncio.run(spend.reserve(decide, ledger.release, ANN))
+    room = await spend.reserve(decide, ledger.release, ANN)
     assert room is not None
     return room
 
 
-def row_of(found: Database, sql: str) -> tuple[object, ...] | None:
-    with found.transaction() as connection:
-        return connection.execute(sql.encode()).fetchone()
+def reserve(spend: Spending, answer: int = 1) -> Reservation:
+    return asyncio.run(reserve_room(spend, answer))
 
 
 def test_a_call_takes_all_of_its_limits_or_none(database: Database) -> None:
     spend = SharedSpend(database, DayLimits(calls=1), client=Spender(name="app", cost=Decimal(1)))
     with pytest.raises(LimitReached):
         reserve(SharedSpend(database, DayLimits(), client=Spender(name="app", cost=Decimal("0.01"))), 2)
-    assert row_of(database, "SELECT sum(held_cost), sum(held_calls) FROM conductor_totals") == (None, None)
+    held = "SELECT sum(held_cost), sum(held_calls) FROM conductor_totals"
+    assert database.call(held) == [(None, None)]
     reserve(spend)
     with pytest.raises(LimitReached):
         reserve(SharedSpend(database, DayLimits(calls=1)))
-    assert row_of(database, "SELECT sum(held_cost), sum(held_calls) FROM conductor_totals") == (20_000_000, 2)
+    assert database.call(held) == [(20_000_000, 2)]
     assert spend.today().calls == 1
 
 
@@ -81,15 +81,15 @@ def test_a_hold_never_touches_what_is_committed_and_is_settled_once(database: Da
     spend = SharedSpend(database, DayLimits(cost=Decimal(1)))
     totals = "SELECT cost, tokens, calls, held_cost, held_tokens, held_calls FROM conductor_totals"
     room = reserve(spend, 50)
-    assert row_of(database, totals) == (0, 0, 0, 500_000_000, 50, 1)
+    assert database.call(totals) == [(0, 0, 0, 500_000_000, 50, 1)]
     number, _ = spend._begun[id(room)]
     spend.settle(room, CENT)
     spend._settle_soon(_Ended(number=number, made=1, usage=CENT, failed=False))  # the answer to the first was lost
     spend.close()
-    assert row_of(database, totals) == (10_000_000, 2, 1, 0, 0, 0)
+    assert database.call(totals) == [(10_000_000, 2, 1, 0, 0, 0)]
     spend.settle(reserve(spend), NO_USAGE)  # from a cache
     spend.close()
-    assert row_of(database, totals) == (10_000_000, 2, 1, 0, 0, 0)
+    assert database.call(totals) == [(10_000_000, 2, 1, 0, 0, 0)]
 
 
 @pytest.mark.parametrize("ends", [False, True])

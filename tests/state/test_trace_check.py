@@ -117,7 +117,6 @@ def test_repairing_keeps_what_is_whole_and_the_old_file(store: TraceStore, name:
 
 
 def test_a_trace_without_its_beginning_is_left_as_it_is(store: TraceStore) -> None:
-    """There is nothing that a reader could begin with."""
     damaged = store.path(RUN).read_bytes()[3:]
     store.path(RUN).write_bytes(damaged)
     with pytest.raises(UsageError, match="nothing can be kept"):

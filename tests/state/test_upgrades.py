@@ -90,7 +90,6 @@ def test_the_state_of_an_earlier_version_opens(archive: Path, place: Path, stage
 
 
 def test_what_a_newer_version_stored_is_refused(place: Path, stage: Stage) -> None:
-    """Nothing is changed, and the message says what to do."""
     traces = unpack(STATES[-1], place)
     newer = gzip.decompress(traces[0].read_bytes()).replace(b'"format":3', b'"format":4', 1)
     traces[0].write_bytes(newer)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
@@ -14,8 +12,6 @@ from conductor_cli.config.files import AppPaths
 from conductor_cli.core.chat import Attachment
 from conductor_cli.core.errors import StateUnavailable
 from conductor_cli.core.learning import Rating
-from conductor_cli.core.ledger import Ledger, Reservation
-from conductor_cli.core.pool import DayLimits, Limits
 from conductor_cli.core.question import File, Question
 from conductor_cli.keys.key_store import POSTGRESQL, KeyStore
 from conductor_cli.state.home import FileState, State
@@ -27,13 +23,12 @@ from conductor_cli.state.served_files import ServedFiles
 from conductor_cli.state.trace_file import open_trace
 from tests.state.cluster import PASSWORD, Cluster
 from tests.state.test_run_index import put
-from tests.state.test_shared_spend import ANN, CENT
+from tests.state.test_shared_spend import CENT, LONG_AGO, reserve
 from tests.state.test_trace_store import begun
 
 SERVED = f"file-{'0' * 24}"
 DATA = b"\0image"
 IMAGE = Attachment(name="a.png", media_type="image/png", sha256=hashlib.sha256(DATA).hexdigest(), size=len(DATA))
-LONG_AGO = date(2020, 1, 1)
 
 
 def silent(kind: str, number: int) -> None:
@@ -49,14 +44,12 @@ def shared(postgres: Cluster, tmp_path: Path) -> SharedState:
     return SharedState(postgres.new_database(), tmp_path, tmp_path)
 
 
-def call(state: State, client: str = "", *, ends: bool = True) -> Reservation:
-    spend, ledger = state.spending(DayLimits(), client=Spender(name=client)), Ledger(Limits())
-    room = asyncio.run(spend.reserve(lambda today: ledger.reserve(0, 3, ANN.price, today=today), ledger.release, ANN))
-    assert room is not None
+def call(state: State, client: str = "", *, ends: bool = True) -> None:
+    spend = state.spending(client=Spender(name=client))
+    room = reserve(spend, 3)
     if ends:
         spend.settle(room, CENT)
     spend.close()
-    return room
 
 
 def fill(state: FileState) -> None:
@@ -173,9 +166,8 @@ def test_a_move_that_was_stopped_goes_on(shared: SharedState, tmp_path: Path, mo
 
 def test_a_call_that_ends_after_its_import_is_settled_by_the_next_one(shared: SharedState, tmp_path: Path) -> None:
     source = files(tmp_path / "a")
-    spend, ledger = source.spending(), Ledger(Limits())
-    room = asyncio.run(spend.reserve(lambda today: ledger.reserve(0, 3, ANN.price, today=today), ledger.release, ANN))
-    assert room is not None
+    spend = source.spending()
+    room = reserve(spend, 3)
     import_files(source, shared, silent)
     assert shared.spending().today().cost == Decimal("0.03")
     assert [hold.expired for hold in check_database(shared.database).holds] == [True]

@@ -18,7 +18,7 @@ from conductor_cli.core.policy import Party, Policy, PoolPolicy
 from conductor_cli.core.pool import Card, DayLimits, Limits, Pool, Worker
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.evals.cases import Case
-from conductor_cli.models.base import ALL_FEATURES, ScriptedModel
+from conductor_cli.models.base import ALL_FEATURES, Model, ScriptedModel
 from conductor_cli.models.response_cache import CachedModel, ResponseCache
 from conductor_cli.state.spending import DailySpend
 from conductor_cli.train.job import (
@@ -162,6 +162,7 @@ def test_the_reward_is_the_mean_over_draws_less_for_steps_that_nobody_reads(tmp_
     assert (alone.reward, alone.right, len(ann.requests)) == (0.75, 0.5, 8)
     assert unused.reward == pytest.approx(0.70)
     assert (told.reward, told.right, told.told) == (0.5, 0.5, True)
+    assert compute_metrics([alone, unused, told], 3)["told"] == 1
 
 
 def test_what_is_left_of_a_budget_is_divided_over_the_processes(tmp_path: Path) -> None:
@@ -176,13 +177,11 @@ def test_what_is_left_of_a_budget_is_divided_over_the_processes(tmp_path: Path) 
         budget.reserve(replace(request, max_tokens=1001), worker)
 
 
-def test_a_text_that_was_cut_off_is_invalid(tmp_path: Path) -> None:
+def test_a_text_that_was_cut_off_is_invalid_and_thinking_is_no_part_of_it(tmp_path: Path) -> None:
     cut = SampledPlan(exercise=ZERO, text=RIGHT, complete=False)
-    assert asyncio.run(rollouts(tmp_path).outcomes([cut]))[0].reward == 0.0
-
-
-def test_thinking_before_a_plan_is_not_part_of_it(tmp_path: Path) -> None:
-    assert outcomes(rollouts(tmp_path), [f"<think>Who adds?</think>\n{RIGHT}"])[0].reward == 1.0
+    thought = SampledPlan(exercise=ZERO, text=f"<think>Who adds?</think>\n{RIGHT}")
+    found = asyncio.run(rollouts(tmp_path).outcomes([cut, thought]))
+    assert [outcome.reward for outcome in found] == [0.0, 1.0]
 
 
 def test_a_failed_worker_is_counted_separately_and_not_replaced(tmp_path: Path) -> None:
@@ -195,24 +194,16 @@ def test_a_failed_worker_is_counted_separately_and_not_replaced(tmp_path: Path) 
     assert len(cat.requests) == 1
 
 
-def test_equal_plans_for_the_same_task_run_once(tmp_path: Path) -> None:
-    ann = says("It is 1.")
-    outcomes(rollouts(tmp_path, ann=ann), [RIGHT, RIGHT, RIGHT])
-    assert len(ann.requests) == 1
-    again = says("not asked")
-    found = outcomes(rollouts(tmp_path, ann=again), [RIGHT])
-    assert (found[0].reward, len(again.requests)) == (1.0, 0)
-    assert found[0].cost is not None
-
-
 def test_a_repeated_case_gets_fresh_answers_and_a_step_shares_equal_ones(tmp_path: Path) -> None:
     ann = says("It is 1.")
     runs = rollouts(tmp_path, ann=ann)
     plans = [SampledPlan(exercise=ZERO, text=f"{RIGHT}{end}", draw=draw) for draw in (3, 9) for end in ("", "\n")]
     asyncio.run(runs.outcomes(plans))
     assert sorted(request.seed or 0 for request in ann.requests) == [DEFAULT_RECIPE.seed + 3, DEFAULT_RECIPE.seed + 9]
-    asyncio.run(rollouts(tmp_path, ann=says("not asked")).outcomes(plans))
-    assert len(ann.requests) == 2
+    again = says("not asked")
+    found = asyncio.run(rollouts(tmp_path, ann=again).outcomes(plans))
+    assert not again.requests
+    assert (found[0].reward, found[0].cost is not None) == (1.0, True)
 
 
 def test_the_draw_of_a_plan_is_the_number_of_its_exercise(tmp_path: Path) -> None:
@@ -227,30 +218,23 @@ def test_the_draw_of_a_plan_is_the_number_of_its_exercise(tmp_path: Path) -> Non
     assert {request.seed for request in ann.requests} == {DEFAULT_RECIPE.seed, DEFAULT_RECIPE.seed + 7}
 
 
+PRODUCT = Case(id="1", question="What is 6*7?", answer="42")
+CHOICE = Case(id="1", question="Which?", answer="B", choices=("x", "y"))
+
+
 @pytest.mark.parametrize(
     ("case", "subtask", "told"),
     [
-        (Case(id="1", question="What is 6*7?", answer="42"), "Confirm that it is 42.", True),
-        (Case(id="1", question="What is 6*7?", answer="42"), "Multiply, and check 421 and 4.42.", False),
-        (Case(id="1", question="Is 42 even, or 7?", answer="42"), "Look at 42.", False),
-        (Case(id="1", question="Capital?", answer="Paris"), "Say paris.", True),
-        (Case(id="1", question="Which?", answer="B", choices=("x", "y")), "The answer is B.", True),
-        (Case(id="1", question="Which?", answer="B", choices=("x", "y")), "Choose between x and y (A or B).", False),
-        (Case(id="1", question="Which?", answer="B", choices=("x", "y")), "Show that (B) holds.", True),
+        (PRODUCT, "Confirm that it is 42.", True), (PRODUCT, "Multiply, and check 421 and 4.42.", False),
+        (replace(PRODUCT, question="Is 42 even, or 7?"), "Look at 42.", False),
+        (replace(PRODUCT, answer="Paris"), "Say paris.", True),
+        (CHOICE, "The answer is B.", True), (CHOICE, "Choose between x and y (A or B).", False),
+        (CHOICE, "Show that (B) holds.", True),
     ],
-)
+)  # fmt: skip
 def test_a_subtask_that_holds_the_answer_is_found(case: Case, subtask: str, told: bool) -> None:
     """As a whole word that the question does not have; of a multiple choice, the letter where it is the answer."""
     assert tells_answer(Task(case=case, workers=POOL.names), subtask) is told
-
-
-def test_plans_that_hold_the_answer_are_counted(tmp_path: Path) -> None:
-    runs = rollouts(tmp_path)
-    runs.tells = tells_answer
-    found = outcomes(runs, ["A | - | Say 5.", RIGHT, "no plan with 5"], replace(ZERO, case=CASES[4]))
-    assert [outcome.told for outcome in found] == [True, False, False]
-    assert [outcome.reward for outcome in found] == [0.5, 0.5, 0.0]
-    assert compute_metrics(found, 3)["told"] == 1
 
 
 def test_training_ends_if_answers_cannot_be_stored(tmp_path: Path) -> None:
@@ -321,20 +305,19 @@ def test_a_truncated_line_of_the_costs_is_ignored(tmp_path: Path) -> None:
     assert TrainingBudget(path).spent == Decimal("0.5")
 
 
+async def ask(model: Model, budget: TrainingBudget, question: str = "") -> None:
+    request = Request(messages=(Message(role="user", content=question),), max_tokens=9)
+    async for _ in BudgetedModel(model, POOL["ann"], budget).stream(request):
+        pass
+
+
 def test_a_call_that_breaks_off_is_charged_for_what_it_wrote(tmp_path: Path) -> None:
     budget = TrainingBudget(tmp_path / "spent.jsonl")
-
-    async def ask(*script: Any) -> None:
-        async for _ in BudgetedModel(ScriptedModel([script]), POOL["ann"], budget).stream(
-            Request(messages=(), max_tokens=9)
-        ):
-            pass
-
     with pytest.raises(ModelError):
-        asyncio.run(ask(ModelError("connect", "nobody there")))
+        asyncio.run(ask(ScriptedModel([[ModelError("connect", "nobody there")]]), budget))
     assert budget.spent == 0
     with pytest.raises(ModelError):
-        asyncio.run(ask("some words, and then ", ModelError("broken", "gone")))
+        asyncio.run(ask(ScriptedModel([["some words, and then ", ModelError("broken", "gone")]]), budget))
     assert budget.spent > 0
 
 
@@ -351,13 +334,8 @@ def test_a_cancelled_call_is_charged_for_its_prompt(tmp_path: Path) -> None:
 
         async def close(self) -> None: ...
 
-    async def ask() -> None:
-        request = Request(messages=(Message(role="user", content="a question " * 99),), max_tokens=9)
-        async for _ in BudgetedModel(Silent(), POOL["ann"], budget).stream(request):
-            pass
-
     async def cancel() -> None:
-        task = asyncio.create_task(ask())
+        task = asyncio.create_task(ask(Silent(), budget, "a question " * 99))
         await sent.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -34,16 +34,9 @@ from conductor_cli.models.base import ScriptedModel
 from conductor_cli.models.llama.gguf import read_header_and_tensors
 from conductor_cli.run.conductor import Conductor
 from conductor_cli.train import grpo
-from conductor_cli.train import grpo as session
 from conductor_cli.train.base_model import check_memory, find_base_model, load_model
 from conductor_cli.train.checkpoints import best_checkpoint, best_line, last_checkpoint, step_of
-from conductor_cli.train.grpo import (
-    MetricsCallback,
-    export_adapter,
-    open_rollouts,
-    run_session,
-    trl_arguments,
-)
+from conductor_cli.train.grpo import MetricsCallback, export_adapter, open_rollouts, run_session, trl_arguments
 from conductor_cli.train.job import TaskCurriculum, TrainingJob, read_metrics
 from conductor_cli.train.recipe import DEFAULT_RECIPE, LoraSettings, Recipe
 from conductor_cli.train.rollouts import SampledPlan
@@ -54,26 +47,21 @@ from tests.train.test_runs import POOL
 CASES = ALL[:5]
 RECIPE = replace(
     DEFAULT_RECIPE, steps=3, prompts=2, group=4, batch_size=8, max_plan_tokens=4, warmup=0, rate=1e-2, draws=2,
-    checkpoint_every=1, lora=LoraSettings(rank=2),
+    checkpoint_every=1, lora=LoraSettings(rank=2, rate=1e-3),
 )  # fmt: skip
-RECIPE = replace(RECIPE, lora=replace(RECIPE.lora or LoraSettings(), rate=1e-3))
 WHOLE = replace(RECIPE, lora=None)
 TIMES = ("seconds", "run_seconds")
 
 
 def adds(request: Request) -> list[str]:
     """The script of a worker that can add."""
-    text = request.messages[-1].content
-    number = int(text.partition("What is ")[2].partition(" ")[0])
+    number = int(request.messages[-1].content.partition("What is ")[2].partition(" ")[0])
     return [f"It is {number + 1}."]
 
 
-def models(**other: Any) -> dict[str, Any]:
-    return {"ann": ScriptedModel(reply=adds), "bob": knows_not(), "cat": knows_not(), **other}
-
-
-def knows_not() -> ScriptedModel:
-    return ScriptedModel(reply=lambda request: ["It is 99."])
+def models() -> dict[str, Any]:
+    wrong = {name: ScriptedModel(reply=lambda request: ["It is 99."]) for name in ("bob", "cat")}
+    return {"ann": ScriptedModel(reply=adds), **wrong}
 
 
 @pytest.fixture(scope="module")
@@ -183,15 +171,12 @@ def validated(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return cut
 
 
-def test_the_validation_is_measured_before_training_and_at_each_checkpoint(validated: Path) -> None:
+def test_the_best_checkpoint_by_validation_is_kept_beside_the_last(base: Path, validated: Path) -> None:
+    """The validation is measured before training and at each checkpoint."""
     lines = curve(validated)
     assert [line["step"] for line in lines] == [0, 1, 2]
     assert all(line["validation"]["cases"] == 2 for line in lines)
-    assert 0 <= lines[-1]["validation"]["valid"] <= 1
-
-
-def test_the_best_checkpoint_is_kept_beside_the_last(base: Path, validated: Path) -> None:
-    best = best_line(curve(validated))
+    best = best_line(lines)
     assert best is not None
     assert step_of(best_checkpoint(validated)) == best["step"]
     names = {path.name for path in (validated / "best").iterdir()}
@@ -255,7 +240,6 @@ def test_a_loss_or_gradient_that_is_not_finite_stops_the_training(tmp_path: Path
         (torch.OutOfMemoryError("CUDA out of memory"), "not enough memory for a training step"),
         (RuntimeError("unexpected pos 64 vs 0"), "training stopped after step 0: unexpected pos 64"),
         (OSError(28, "No space left on device"), "training stopped after step 0: .*No space left on device"),
-        (RuntimeError("probability tensor contains either `inf`"), "training stopped after step 0: probability tensor"),
     ],
 )
 def test_a_lack_of_memory_or_disk_is_explained(
@@ -283,7 +267,7 @@ def test_a_damaged_checkpoint_is_named(base: Path, trained: Path, tmp_path: Path
 def test_an_internal_error_is_not_reported_as_a_full_disk(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "trl_arguments", lambda *_: {"nothing": 1, "like": 2})
+    monkeypatch.setattr(grpo, "trl_arguments", lambda *_: {"nothing": 1, "like": 2})
     with pytest.raises(TypeError):
         train(base, tmp_path)
 
@@ -332,6 +316,17 @@ def test_the_plans_of_a_step_are_divided_over_the_processes(monkeypatch: pytest.
         trl_arguments(DEFAULT_RECIPE)
 
 
+TWO_PROCESSES = """
+import os, sys
+from pathlib import Path
+from tests.train.test_session import train_as_rank
+other = os.fork()  # so that torch, trl and peft are imported once
+os.environ["RANK"] = os.environ["LOCAL_RANK"] = "0" if other else "1"
+train_as_rank(*map(Path, sys.argv[1:]))
+assert not other or os.waitpid(other, 0)[1] == 0
+"""
+
+
 def train_as_rank(base: Path, directory: Path) -> None:
     """One of several processes of a training; it writes how many requests its own workers got."""
     torch.set_num_threads(1)
@@ -341,25 +336,16 @@ def train_as_rank(base: Path, directory: Path) -> None:
     (directory / f"asked-{os.environ['RANK']}").write_text(str(count))
 
 
-@pytest.mark.timeout(900)  # each imports torch, trl and peft
+@pytest.mark.timeout(900)  # to import torch, trl and peft takes long
 def test_two_processes_train_together_and_each_runs_its_own_groups(base: Path, tmp_path: Path) -> None:
     """Metrics, validation and bill are those of both, and the best checkpoint is kept."""
-    script = "import sys; from pathlib import Path; from tests.train.test_session import train_as_rank as train; "
-    command = [sys.executable, "-c", f"{script} train(*map(Path, sys.argv[1:]))", str(base), str(tmp_path)]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     environ = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    ranks = [
-        subprocess.Popen(command, env={**environ, "RANK": rank, "LOCAL_RANK": rank}, stderr=subprocess.PIPE, text=True)
-        for rank in ("0", "1")
-    ]
-    try:
-        errors = [rank.communicate()[1] for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    assert [rank.returncode for rank in ranks] == [0, 0], errors
+    command = [sys.executable, "-c", TWO_PROCESSES, str(base), str(tmp_path)]
+    done = subprocess.run(command, env=environ, stderr=subprocess.PIPE, text=True, timeout=800, check=False)
+    assert done.returncode == 0, done.stderr
     lines = curve(tmp_path)
     assert [line["step"] for line in lines] == [0, 1, 2]
     assert all(line["validation"]["cases"] == 3 for line in lines)
@@ -486,7 +472,7 @@ def test_weights_that_a_library_made_smaller_are_refused(
 ) -> None:
     """Whatever the reason, trained weights have 32 bits."""
     model, _ = load_model(find_base_model(str(base)), lora=None)
-    monkeypatch.setattr(session, "load_model", lambda *_, **__: (model.to(torch.bfloat16), None))
+    monkeypatch.setattr(grpo, "load_model", lambda *_, **__: (model.to(torch.bfloat16), None))
     with pytest.raises(ConfigError, match=r"the trained weights are torch\.bfloat16"):
         train(base, tmp_path, WHOLE)
 

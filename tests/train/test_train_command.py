@@ -26,6 +26,7 @@ SUMS = [
     {"id": f"s{number}", "question": f"What is {number} + 1?", "answer": f"{number + 1}", "scorer": "number"}
     for number in range(1, 5)
 ]  # fmt: skip
+Command = tuple[str | Path, ...]
 SMALL = ("--lora", "--steps", "2", "--prompts", "2", "--set", "group=2", "--set", "draws=1", "--set", "tries=1")
 
 
@@ -52,6 +53,11 @@ def cases(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def command(base: Path, cases: Path, tmp_path: Path) -> Command:
+    return ("train", "--base", base, "--cases", cases, "--out", tmp_path / "out", *SMALL)
+
+
 def asked(stage: Stage) -> int:
     return sum(seen.method == "POST" for seen in stage.server.requests)
 
@@ -60,25 +66,21 @@ def state(checks: list[dict[str, Any]], name: str) -> tuple[str, str]:
     return next((check["state"], check["found"]) for check in checks if check["name"] == name)
 
 
-def test_a_dry_run_checks_everything_and_changes_nothing(stage: Stage, base: Path, cases: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    done = stage.inside("train", "--base", base, "--cases", cases, "--out", out, *SMALL, "--dry-run", "--json")
-    assert done.code == 0, done.out
+def test_a_dry_run_checks_everything_and_changes_nothing(stage: Stage, command: Command, tmp_path: Path) -> None:
+    done = stage.ok(*command, "--dry-run", "--json")
     assert done.json["ok"]
     assert {check["state"] for check in done.json["checks"]} == {"ok"}
     cost = state(done.json["checks"], "cost")[1]
     assert cost == "8 runs: cost unknown, because no price is known for alpha and beta"
     assert asked(stage) == 0
-    assert not out.exists()
+    assert not (tmp_path / "out").exists()
 
 
-def test_a_dry_run_says_what_is_expected_and_the_most(stage: Stage, base: Path, cases: Path, tmp_path: Path) -> None:
+def test_a_dry_run_says_what_is_expected_and_the_most(stage: Stage, command: Command) -> None:
     """A run is 2.4 calls, each of 600 tokens more than the question and written: 75 cents at these prices."""
     price = "price = { input = 100, output = 400 }"
     stage.configure(stage.worker("alpha", price) + "\n" + stage.worker("beta", price), workers=())
-    command = ("train", "--base", base, "--cases", cases, "--out", tmp_path / "out", *SMALL, "--steps", "200")
-    done = stage.inside(*command, "--max-cost", "50", "--dry-run", "--json")
-    assert done.code == 0, done.out
+    done = stage.ok(*command, "--steps", "200", "--max-cost", "50", "--dry-run", "--json")
     cost = state(done.json["checks"], "cost")[1]
     found = re.fullmatch(r"800 runs: about \$600.00; never more than \$([\d,.]+); at most \$50.00, (.*)", cost)
     assert found, cost
@@ -90,9 +92,7 @@ def test_a_dry_run_says_the_cost_though_the_model_is_missing(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    done = stage.inside("train", "--cases", "basics", "--dry-run", "--json")
-    assert done.code == 3
-    checks = done.json["checks"]
+    checks = stage.ends(3, "train", "--cases", "basics", "--dry-run", "--json").json["checks"]
     found = {check["name"]: check["state"] for check in checks}
     assert found.pop("memory") in ("ok", "failed")  # as this machine has it
     assert found == {"libraries": "ok", "base model": "failed", "workers": "ok", "cases": "ok", "cost": "ok"}
@@ -118,47 +118,35 @@ def test_without_the_extra_the_error_says_what_to_install(stage: Stage, base: Pa
     assert "pip install 'conductor-llm[train]'" in done.err
 
 
-def test_two_steps_are_trained_and_a_finished_training_says_so(
-    stage: Stage, base: Path, cases: Path, tmp_path: Path
-) -> None:
-    command = ("train", "--base", base, "--cases", cases, "--out", tmp_path / "out", *SMALL)
-    refused = stage.inside(*command)
-    assert (refused.code, asked(stage)) == (2, 0)
-    assert "the training may cost money and needs a confirmation" in refused.err
+def test_two_steps_are_trained_and_a_finished_training_says_so(stage: Stage, command: Command, tmp_path: Path) -> None:
+    stage.ends(2, *command, told="the training may cost money and needs a confirmation")
+    assert asked(stage) == 0
     before = opened()
-    done = stage.inside(*command, "--yes")
-    assert done.code == 0, done.err
+    done = stage.ok(*command, "--yes")
     assert opened() == before
     assert [line.split(":")[0] for line in done.out.splitlines()][:3] == ["step 1", "step 2", "all steps are done"]
     count = asked(stage)
-    again = stage.inside(*command, "--export")
-    assert (again.code, asked(stage)) == (0, count)
+    again = stage.ok(*command, "--export")
+    assert asked(stage) == count
     assert again.out.startswith("all steps are done: ")
     assert (tmp_path / "out" / "adapter.gguf").is_file()
     assert again.out.splitlines()[-1].startswith("to plan with it: conductor model import ")
-    other = stage.inside(*command, "--yes", "--seed", "9")
-    assert other.code == 3
-    assert "holds another training" in other.err
+    stage.ends(3, *command, "--yes", "--seed", "9", told="holds another training")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "said"),
     [
-        (["--set", "cost_weight=0.5"], 2, "--set knows no 'cost_weight'"),
-        (["--set", "vllm_memory=0.01"], 2, "takes a number, at least 0.05"),
-        (["--set", "draws=1.5"], 2, "draws (runs of each plan) takes a number, at least 1"),
-        (["--export"], 2, "--export needs --lora"),
-        (["--json"], 2, "--json needs --dry-run"),
-        (["--max-cost", "-1"], 2, "-1"),
+        (["--set", "cost_weight=0.5"], "--set knows no 'cost_weight'"),
+        (["--set", "vllm_memory=0.01"], "takes a number, at least 0.05"),
+        (["--set", "draws=1.5"], "draws (runs of each plan) takes a number, at least 1"),
+        (["--export"], "--export needs --lora"),
+        (["--json"], "--json needs --dry-run"),
+        (["--max-cost", "-1"], "-1"),
     ],
 )
-def test_invalid_options_are_refused_before_anything_is_loaded(
-    stage: Stage, arguments: list[str], code: int, said: str
-) -> None:
-    done = stage.inside("train", *arguments)
-    assert done.code == code
-    explained(done)
-    assert said in done.err
+def test_invalid_options_are_refused_before_anything_is_loaded(stage: Stage, arguments: list[str], said: str) -> None:
+    stage.fails(2, "train", *arguments, told=said)
 
 
 @pytest.mark.parametrize(
@@ -172,55 +160,47 @@ def test_invalid_options_are_refused_before_anything_is_loaded(
     ],
 )
 def test_each_check_names_its_problem(
-    stage: Stage, base: Path, cases: Path, tmp_path: Path, name: str, arguments: list[str], said: str
+    stage: Stage, command: Command, name: str, arguments: list[str], said: str
 ) -> None:
-    command = ("train", "--base", base, "--cases", cases, "--out", tmp_path / "out", *SMALL, "--dry-run", "--json")
-    done = stage.inside(*command, *arguments)
+    done = stage.inside(*command, "--dry-run", "--json", *arguments)
     assert done.code in (2, 3)
     assert state(done.json["checks"], name)[0] == "failed"
     assert said in state(done.json["checks"], name)[1]
 
 
-def test_an_architecture_without_export_is_refused(stage: Stage, base: Path, cases: Path, tmp_path: Path) -> None:
+def test_an_architecture_without_export_is_refused(stage: Stage, base: Path, command: Command, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(base, tmp_path / "copy"))
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps({**config, "model_type": "gemma"}))
-    done = stage.inside("train", "--base", copy, "--cases", cases, *SMALL, "--export", "--dry-run", "--json")
-    assert done.code == 3
+    done = stage.ends(3, *command, "--base", copy, "--export", "--dry-run", "--json")
     assert "this is a gemma model, and the export supports llama, qwen2" in state(done.json["checks"], "export")[1]
 
 
-def test_without_any_settings_training_asks_for_workers(stage: Stage, base: Path, cases: Path, tmp_path: Path) -> None:
+def test_without_any_settings_training_asks_for_workers(stage: Stage, command: Command) -> None:
     """It does not ask for a planner: that is what training makes."""
     stage.config.unlink()
-    done = stage.inside("train", "--base", base, "--cases", cases, "--out", tmp_path / "out", *SMALL, "--yes")
-    assert done.code == 3
-    explained(done)
-    assert "training needs at least two workers to choose between; there are: none" in done.err
-    assert "conductor setup, or conductor workers add" in done.err
+    said = "training needs at least two workers to choose between; there are: none"
+    stage.fails(3, *command, "--yes", told=(said, "conductor setup, or conductor workers add"))
 
 
-def test_a_validation_file_is_checked_with_the_cases(stage: Stage, base: Path, cases: Path, tmp_path: Path) -> None:
+def test_a_validation_file_is_checked_with_the_cases(
+    stage: Stage, cases: Path, command: Command, tmp_path: Path
+) -> None:
     """Its cases are counted and their prompts measured; a question that is trained on has no place in it."""
     other = tmp_path / "other.jsonl"
     long = {**SUMS[0], "id": "v", "question": "What is 7 + 1? " + "(Think of seven things.) " * 40, "answer": "8"}
     other.write_text(json.dumps(long) + "\n")
-    command = ("train", "--base", base, "--cases", cases, "--out", tmp_path / "out", *SMALL, "--dry-run", "--json")
+    command = (*command, "--dry-run", "--json")
     without, held = stage.inside(*command), stage.inside(*command, "--validation", other)
     assert state(without.json["checks"], "cases")[1].endswith("too few for a validation set (--validation FILE)")
     assert state(held.json["checks"], "cases")[1] == "4 of 4; 4 are drawn, 1 times each; 1 more for validation"
     tokens = [int(state(done.json["checks"], "prompts")[1].split()[2]) for done in (without, held)]
     assert tokens[1] > tokens[0] + 100
     assert state(held.json["checks"], "cost")[1].startswith("10 runs: ")
-    shared = stage.inside(*command, "--validation", cases)
+    shared = stage.ends(2, *command, "--validation", cases)
     assert "4 questions of" in state(shared.json["checks"], "cases")[1]
-    assert shared.code == 2
 
 
-def test_an_unknown_scorer_is_reported_with_file_and_line(stage: Stage, tmp_path: Path, base: Path) -> None:
-    path = tmp_path / "bad.jsonl"
-    path.write_text(json.dumps({**SUMS[0], "scorer": "taste"}) + "\n")
-    done = stage.inside("train", "--base", base, "--cases", path, "--out", tmp_path / "out", *SMALL, "--yes")
-    assert done.code == 2
-    explained(done)
-    assert "bad.jsonl, line 1: unknown scorer 'taste'" in done.err
+def test_an_unknown_scorer_is_reported_with_file_and_line(stage: Stage, cases: Path, command: Command) -> None:
+    cases.write_text(json.dumps({**SUMS[0], "scorer": "taste"}) + "\n")
+    stage.fails(2, *command, "--yes", told="sums.jsonl, line 1: unknown scorer 'taste'")

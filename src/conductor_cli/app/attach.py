@@ -174,13 +174,12 @@ class Attacher:
             self.tell(f"{name} is a {NAMES[found]}, not a {NAMES[claimed]}, and is attached as such")
         elif found and not claimed and "." in name:
             self.tell(f"{name} is a {NAMES[found]}, and is attached as such")
+        self._check_size(name, found, len(data))
         if not found:
-            self._check_size(name, found, len(data))
             if page or (data.startswith(b"PK") and _WORD in data):
                 return self._take_document(data, name)
             text = decode_text(data, name)
             return File(name=name, text=_notebook_text(text) if name.endswith(".ipynb") else text)
-        self._check_size(name, found, len(data))
         if found == PDF:
             return self._take_pdf(data, name)
         size = image_size(data, found)

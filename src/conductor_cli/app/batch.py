@@ -205,6 +205,13 @@ def _message_text(content: object) -> str:
     return "\n".join(map(str, texts))
 
 
+def _find(hashes: array[int], name: str) -> int | None:
+    """Return where the hash of a text is among sorted ones."""
+    value = hash(name)
+    place = bisect_left(hashes, value)
+    return place if place < len(hashes) and hashes[place] == value else None
+
+
 class _Hashes:
     """A set of texts that takes 8 bytes for each. Two of a million are taken for one with a probability of 3 in 10^8.
 
@@ -215,14 +222,7 @@ class _Hashes:
         self._hashes = array("q", sorted(hashes))
 
     def __contains__(self, name: str) -> bool:
-        if not (hashes := self._hashes):
-            return False
-        value = hash(name)
-        place = bisect_left(hashes, value)
-        return place < len(hashes) and hashes[place] == value
-
-    def __len__(self) -> int:
-        return len(self._hashes)
+        return _find(self._hashes, name) is not None
 
     @property
     def repeat(self) -> bool:
@@ -510,8 +510,7 @@ class LinePlaces:
 
     def find(self, name: str) -> int | None:
         """Return which of `starts` is that of an id."""
-        place = bisect_left(self._hashes, hash(name))
-        return place if place < len(self._hashes) and self._hashes[place] == hash(name) else None
+        return _find(self._hashes, name)
 
 
 def sort_answers(source: Path, answers: Path) -> None:

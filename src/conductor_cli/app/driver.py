@@ -31,13 +31,11 @@ from conductor_cli.run import Conductor, Run, start_run
 from conductor_cli.run.conductor import ToolVerdict
 from conductor_cli.state.home import open_state
 from conductor_cli.state.interfaces import MAX_WAIT, USER, AttachmentStore, EventWriter, Spender, Traces
+from conductor_cli.state.trace_file import ENDS
 from conductor_cli.views.base import FRAME, RunView
 
 ALWAYS: Final = "always"
 """The value of `traces.keep` with which no run takes place that cannot be stored."""
-
-ENDS: Final = (ev.RunFinished, ev.RunFailed)
-"""The last event of a run."""
 
 PLAN_DROPPED: Final = "the plan was dropped"
 

@@ -140,7 +140,6 @@ class SetupStep:
         return shlex.join(["conductor", *self.command])
 
     def data(self) -> dict[str, Any]:
-        """For `--json`."""
         command = None if self.done else self.command_line
         return {"step": self.kind, "name": self.name, "done": self.done, "about": self.text, "command": command}
 

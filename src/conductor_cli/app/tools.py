@@ -209,7 +209,6 @@ class ToolsRow:
         return self.configured.table.url or " ".join(self.configured.table.command)
 
     def data(self) -> dict[str, Any]:
-        """For `--json`."""
         table = self.configured.table
         headers = {**table.headers, **dict.fromkeys(plain_secrets(table.headers), REDACTED)}
         return {

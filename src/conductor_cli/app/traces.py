@@ -107,7 +107,6 @@ class VerifiedTrace:
         return self.check.whole and not self.problem
 
     def data(self) -> dict[str, Any]:
-        """The same as a JSON object."""
         check = self.check
         return {
             "run": check.run, "whole": self.whole, "running": check.running, "lines": check.lines, "hash": check.link,

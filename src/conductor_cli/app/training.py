@@ -205,7 +205,6 @@ class Training:
         return found_line
 
     def _split(self, cases: tuple[Case, ...]) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
-        """The cases to train on, and those of the validation set."""
         request = self.request
         if not request.validation:
             return split_cases(cases, request.recipe)

@@ -369,7 +369,6 @@ class _GuideSearch:
         self.reflector = self.conductor.pool[reflector] if reflector else planner
 
     def system(self, guide: Guide) -> System:
-        """The planner with a guide."""
         return System(
             name=PLAN if guide == self.known else system_name(guide),
             configure=lambda it: replace(it, mode="auto", notices=(), profile=replace(it.profile, guide=guide)),

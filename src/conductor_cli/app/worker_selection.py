@@ -197,5 +197,4 @@ def without_pool(settings: Settings) -> Settings:
 
 
 def _is_pool_given(settings: Settings) -> bool:
-    """Whether a command line names the pool."""
     return settings.origins[POOL_SETTING] == "command line"

@@ -49,7 +49,6 @@ class WorkerRow:
         return self.configured.worker
 
     def data(self) -> dict[str, Any]:
-        """For `--json`."""
         return {
             **dump(self.worker.public()), "price": dump(self.price), "price_from": self.price_source,
             "accepts": list(self.accepts),
@@ -174,7 +173,6 @@ def check_changeable(settings: Settings, section: str, name: str) -> None:
 
 
 def _table_sources(settings: Settings, section: str) -> dict[str, str]:
-    """Return the file of each table of a section."""
     if section == "workers":
         return {item.worker.name: item.source for item in settings.workers}
     return {item.name: item.source for item in settings.tool_servers}

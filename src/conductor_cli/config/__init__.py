@@ -20,7 +20,6 @@ from conductor_cli.config.schema import (
     RENAMED,
     SETTINGS,
     SETTINGS_BY_NAME,
-    Setting,
     current_form,
     find_setting,
 )
@@ -40,13 +39,9 @@ from conductor_cli.core.pool import DayLimits, Limits, Timeouts
 
 __all__ = [
     "AppPaths",
-    "Cards",
     "ConfiguredTools",
     "ConfiguredWorker",
-    "NamedPool",
-    "Setting",
     "Settings",
-    "Source",
     "app_paths",
     "find_setting",
     "load_settings",
@@ -93,7 +88,6 @@ class Settings:
 
     @property
     def policy(self) -> Policy:
-        """Which workers may be asked, and what each may see."""
         return Policy(**{item.name: self[f"policy.{item.name}"] for item in fields(Policy)})
 
     @property

@@ -39,7 +39,6 @@ class AppPaths:
 
     @property
     def ratings(self) -> Path:
-        """The ratings of runs, beside their traces."""
         return self.state / "ratings.jsonl"
 
     @property
@@ -54,7 +53,7 @@ class AppPaths:
 
     @property
     def spending(self) -> Path:
-        """What was spent, one file for each day."""
+        """The directory of what was spent."""
         return self.state / "spending"
 
     @property

@@ -54,7 +54,6 @@ class Setting:
 
     @property
     def variable(self) -> str:
-        """The environment variable that sets it."""
         return PREFIX + self.name.upper().replace(".", "_")
 
     @property

@@ -70,7 +70,6 @@ class FileState:
 
     @property
     def place(self) -> str:
-        """Where it is, for messages."""
         return str(self.paths.state)
 
     @cached_property
@@ -118,7 +117,6 @@ class FileState:
         checkpoint(self.paths.spending)
 
     def prune_attachments(self) -> None:
-        """Delete the bytes that no trace names any more."""
         self.attachments().prune(self.paths.traces)
 
     def size_of_attachments(self, runs: Collection[str]) -> int:

@@ -235,11 +235,21 @@ class Traces(ABC):
         """Return where the trace of a run is, for people: the path of a file, or a name in a database."""
 
     @abstractmethod
+    def _read(self, run: str, *, pieces: bool) -> Iterator[ev.Event]:
+        """Yield the events of a stored run, up to its last complete line. Raises `UsageError`."""
+
     def events(self, run: str, *, pieces: bool = True) -> Iterator[ev.Event]:
         """Yield the events of a stored run, up to its last complete line; without `pieces`, no streamed texts.
 
         Raises `UsageError` where there is none, or nothing of it can be read.
         """
+        empty = True
+        for event in self._read(run, pieces=pieces):  # some look only at the first one
+            empty = False
+            yield event
+        if empty:
+            hint = f"conductor trace rm {run} deletes it"
+            raise UsageError(f"{self.location(run)} has no complete event", hint=hint)
 
     def trace(self, run: str, *, pieces: bool = True) -> Trace:
         """Return the trace of a stored run. Raises `UsageError` as `events` does."""
@@ -318,7 +328,6 @@ class AttachmentStore(ABC):
         return digest
 
     def holds(self, attachment: Attachment) -> bool:
-        """Whether the bytes of an attachment are there."""
         # The hash may come from an edited plan file.
         digest = attachment.sha256
         return digest in self._in_memory or (is_sha256(digest) and self._is_stored(digest))

@@ -124,7 +124,6 @@ class RunIndex:
                 database.execute("INSERT INTO seen VALUES (?)", (changed,))
 
     def _read_files(self, database: sqlite3.Connection, runs: Sequence[str]) -> None:
-        """Read the files of these runs into the index."""
         if not runs:
             return
         from conductor_cli.state.run_summary import summarize_runs  # loads the events, which most lists do not need

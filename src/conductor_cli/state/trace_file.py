@@ -287,11 +287,7 @@ class TraceFollower:
         self._position += end
         self._seen = seen if len(data) < BLOCK else ()
         self._changed = max(self._path.stat().st_mtime, seen[-1] / 1e9)  # never older than the text
-        events = list[ev.Event]()
-        for line in data[:end].split(b"\n")[:-1]:
-            with suppress(DecodeError):
-                events += self._reader.read_line(line.decode("utf-8", "replace"))
-        return events
+        return self._reader.read_lines(data[:end])
 
     def is_behind(self) -> bool:
         return self._look() != self._seen

@@ -15,6 +15,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -25,16 +26,15 @@ from conductor_cli.core.terminal_text import escape_json
 from conductor_cli.state.interfaces import MAX_WAIT
 from conductor_cli.state.old_lines import OLD_FORMATS, NamedTexts, read_cuts, upgrade_event
 
+DELTAS: Final = (ev.StepDelta, ev.PlanDelta)  # The events that are pieces of text
 PIECES: Final = "pieces"  # The kind of a line with several pieces, and its field that has them
 TEXT: Final = "…"  # Stands for the text of an event whose pieces follow
 LINES: Final = {"lines": 2}  # Added to the first line: the trace names no texts
 MAX_WAITING_CHARACTERS: Final = 4096  # Characters of the pieces of a line from which on they are written
 _ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
-
 OWN: Final = 8
 LINK: Final = 24
-
 START: Final = b"0" * LINK  # What the first line follows
 _HASH: Final = rb',"hash":"([0-9a-f]{%d})([0-9a-f]{%d})"\}' % (OWN, LINK)
 _END: Final = re.compile(_HASH + rb"\Z")
@@ -170,6 +170,14 @@ class LineReader:
         except RecursionError:
             raise DecodeError("not an event: nested too deep") from None
 
+    def read_lines(self, data: bytes) -> list[ev.Event]:
+        """Return the events of whole lines. Damaged ones are left out."""
+        events = list[ev.Event]()
+        for line in data.split(b"\n")[:-1]:
+            with suppress(DecodeError):
+                events += self.read_line(line.decode("utf-8", "replace"))
+        return events
+
     def read(self, data: Any) -> list[ev.Event]:  # noqa: ANN401 - any JSON value
         """Return the events of the JSON object of one line. Raises `DecodeError`."""
         if isinstance(data, Mapping):
@@ -197,10 +205,7 @@ class LineReader:
             data = upgrade_event(data) if self.format in OLD_FORMATS else data
             data = data if self._texts is None else self._texts.resolve(data)
         event = ev.from_json(data)
-        return [] if not self._pieces and isinstance(ev.innermost_event(event), _DELTAS) else [event]
-
-
-_DELTAS: Final = (ev.StepDelta, ev.PlanDelta)
+        return [] if not self._pieces and isinstance(ev.innermost_event(event), DELTAS) else [event]
 
 
 def _read_firsts(found: list[Any]) -> list[_Piece]:
@@ -243,5 +248,5 @@ def _with_text(event: ev.Event, times: tuple[float, ...], text: str) -> ev.Event
         return replace(event, at=times[0], event=_with_text(event.event, times[1:], text))
     if isinstance(event, ev.StepDelta) and event.thinking:
         return replace(event, at=times[0], thinking=text)
-    assert isinstance(event, _DELTAS)
+    assert isinstance(event, DELTAS)
     return replace(event, at=times[0], text=text)

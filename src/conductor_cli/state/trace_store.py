@@ -67,13 +67,8 @@ class TraceStore(Traces):
         with suppress(OSError):
             RunIndex(str(self.directory)).refresh()
 
-    def events(self, run: str, *, pieces: bool = True) -> Iterator[ev.Event]:
-        empty = True
-        for event in read_events(self.path(run), pieces=pieces):
-            empty = False
-            yield event
-        if empty:
-            raise UsageError(f"{self.path(run)} has no complete event", hint=f"conductor trace rm {run} deletes it")
+    def _read(self, run: str, *, pieces: bool) -> Iterator[ev.Event]:
+        return read_events(self.path(run), pieces=pieces)
 
     def is_running(self, run: str) -> bool:
         return is_live(self.path(run))

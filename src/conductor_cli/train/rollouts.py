@@ -248,11 +248,9 @@ class Rollouts:
         return [*({"role": message.role, "content": message.content} for message in request.messages), *begun]
 
     def question(self, exercise: Exercise) -> Question:
-        """What is asked in a run for an exercise."""
         return Question(text=exercise.question)
 
     def conductor_for(self, exercise: Exercise) -> Conductor:
-        """The conductor with the workers that are on offer."""
         pool = self.conductor.pool
         return replace(self.conductor, pool=Pool(workers=tuple(pool[name] for name in exercise.workers)))
 

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from functools import cache, cached_property
 from importlib.resources import files
@@ -160,11 +160,8 @@ class Database:
 
     def version(self) -> int:
         """The version of the tables; 0 where there are none. Raises `ConfigError` where a migration is half done."""
-        connection = self._connect()
-        try:
+        with closing(self._connect()) as connection:
             return _version(connection)
-        finally:
-            connection.close()
 
     def migrate(self) -> int:
         """Bring the tables to the version of this program, all or nothing, and return the version that they had.
@@ -172,9 +169,8 @@ class Database:
         Where several processes do so at once, one works and the others wait. Raises `ConfigError` for a newer version.
         """
         psycopg = _psycopg()
-        connection = self._connect()
         try:
-            with connection.transaction():
+            with closing(self._connect()) as connection, connection.transaction():
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
                 before = _version(connection)
                 if before > len(migrations()):
@@ -188,8 +184,6 @@ class Database:
                 return before
         except psycopg.Error as error:
             self._raise(error)
-        finally:
-            connection.close()
 
     @contextmanager
     def _connection(self) -> Iterator[Connection]:

@@ -20,7 +20,6 @@ from typing import Any, Final
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import ConductorError, StateUnavailable, TakenOver, UsageError
-from conductor_cli.core.serialization import DecodeError
 from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.state.interfaces import TraceCheck, Traces, find_run, runs_back
@@ -30,7 +29,7 @@ from conductor_cli.state.run_summary import make_stored_run
 from conductor_cli.state.stored_run import EVERY_RUN, SEPARATOR, RunQuery, StoredRun
 from conductor_cli.state.trace_check import check_trace
 from conductor_cli.state.trace_file import STARTING, events_in
-from conductor_cli.state.trace_lines import START, LineReader, LineWriter, read_hash
+from conductor_cli.state.trace_lines import DELTAS, START, LineReader, LineWriter, read_hash
 
 LEASE_SECONDS: Final = 15.0  # How long a run is known to be written after its process said so
 BEAT_SECONDS: Final = 4.0  # Time between two renewals of the leases of a process
@@ -38,8 +37,6 @@ LOOK_SECONDS: Final = 0.25  # A reader looks for new lines no more often
 MAX_BLOCKS: Final = 64  # Blocks of lines that are read at once. A run writes blocks of a few thousand characters
 MAX_TEXT: Final = 200_000
 """Characters of a question, of the subtasks or of the answers that lists and searches have of a run."""
-
-PIECES: Final = (ev.StepDelta, ev.PlanDelta)  # lists of runs show nothing of them
 
 PLACE: Final = "the database of the state"
 
@@ -184,16 +181,9 @@ class SharedTraces(Traces):
         """What people are told: no address, because clients of a server read it too."""
         return f"run {run} in {PLACE}"
 
-    def events(self, run: str, *, pieces: bool = True) -> Iterator[ev.Event]:
-        empty = True
-        # Some look only at the first event: what follows is read when it is asked for.
-        with io.BufferedReader(_Lines(self._database, run), 1 << 16) as file:
-            for event in events_in(file, self.location(run), pieces=pieces):
-                empty = False
-                yield event
-        if empty:
-            hint = f"conductor trace rm {run} deletes it"
-            raise UsageError(f"{self.location(run)} has no complete event", hint=hint)
+    def _read(self, run: str, *, pieces: bool) -> Iterator[ev.Event]:
+        with io.BufferedReader(_Lines(self._database, run), 1 << 16) as file:  # which reads what is asked for
+            yield from events_in(file, self.location(run), pieces=pieces)
 
     def lines_of(self, run: str) -> bytes:
         """The trace of a run as a file has it. Raises `UsageError` where there is none."""
@@ -288,10 +278,10 @@ class SharedWriter:
         last = read_hash(lines.rstrip(b"\n").rpartition(b"\n")[2])
         self._lines = LineWriter(KNOWN_SECRETS, last.link if last is not None else START)
         self._written = len(lines)
-        self._events = [each for each in events if not isinstance(ev.innermost_event(each), PIECES)]
+        self._events = [each for each in events if not isinstance(ev.innermost_event(each), DELTAS)]
 
     def write(self, event: ev.Event) -> Awaitable[None] | None:
-        if not isinstance(ev.innermost_event(event), PIECES):
+        if not isinstance(ev.innermost_event(event), DELTAS):
             self._events.append(event)  # for the row of lists, which has no pieces
         return self._append(self._lines.add(event), self._write_own)
 
@@ -465,11 +455,7 @@ class SharedReader:
         self._look()
         lines, self._unread = self._unread, b""
         self._position += len(lines)
-        events = list[ev.Event]()
-        for line in lines.split(b"\n")[:-1]:
-            with suppress(DecodeError):
-                events += self._reader.read_line(line.decode("utf-8", "replace"))
-        return events
+        return self._reader.read_lines(lines)
 
     def is_behind(self) -> bool:
         self._look()

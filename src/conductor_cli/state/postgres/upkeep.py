@@ -64,6 +64,21 @@ class Moved:
         self.counts[kind] += number
         return self.counts[kind]
 
+    def add_run(self, run: str, why: str | None, tell: Tell) -> None:
+        """Count a run that is new, where `why` is None; else note why it was left, where there is a reason."""
+        if why is None:
+            tell("runs", self.add("runs"))
+        elif why:
+            self.left.append(f"run {run!r:.80} {why}")
+
+    def copy_names(self, source: FileState | SharedState, target: FileState | SharedState) -> None:
+        """Copy the names of conversations that are not there."""
+        known = target.conversations.read()
+        for name, run in reversed(source.conversations.read().items()):
+            if name not in known:
+                target.conversations.set(name, run)
+                self.add("names")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedDatabase:
@@ -98,19 +113,11 @@ def import_files(source: FileState, target: SharedState, tell: Tell) -> Moved:
         target.attachments().keep({hashlib.sha256(data).hexdigest(): data})
         tell("attachments", moved.add("attachments"))
     for run in reversed(source.traces.runs()):
-        why = _import_run(source, target, run)
-        if why is None:
-            tell("runs", moved.add("runs"))
-        elif why:
-            moved.left.append(f"run {run!r:.80} {why}")
+        moved.add_run(run, _import_run(source, target, run), tell)
     _copy_served(source.served_files, target.served_files, moved, tell)
     lines = [line for line in read_lines(paths.ratings) if parse_rating(line.encode()) is not None]
     moved.add("ratings", target.ratings.add_lines(lines))
-    known = target.conversations.read()
-    for name, run in reversed(source.conversations.read().items()):
-        if name not in known:
-            target.conversations.set(name, run)
-            moved.add("names")
+    moved.copy_names(source, target)
     if (path := paths.spending / FILE).is_file():
         with closing(open_database(path)) as file:
             ((mark,),) = file.execute("PRAGMA application_id").fetchall()
@@ -136,10 +143,7 @@ def export_files(source: SharedState, target: FileState, tell: Tell) -> Moved:
         " FROM conductor_runs r LEFT JOIN conductor_leases l ON l.run = r.run ORDER BY r.day, r.run"
     ):
         why = "is being written" if live else _export_run(source, target, run, size, written)
-        if why is None:
-            tell("runs", moved.add("runs"))
-        elif why:
-            moved.left.append(f"run {run!r:.80} {why}")
+        moved.add_run(run, why, tell)
     _copy_served(source.served_files, target.served_files, moved, tell)
     known = set(read_lines(paths.ratings))
     with closing(AppendLog(paths.ratings)) as log:
@@ -147,11 +151,7 @@ def export_files(source: SharedState, target: FileState, tell: Tell) -> Moved:
             if line not in known:
                 log.append(line + "\n")
                 moved.add("ratings")
-    names = target.conversations.read()
-    for name, run in reversed(source.conversations.read().items()):
-        if name not in names:
-            target.conversations.set(name, run)
-            moved.add("names")
+    moved.copy_names(source, target)
     for (digest,) in database.call("SELECT sha256 FROM conductor_attachments ORDER BY 1"):
         path = paths.attachments / digest[:2] / digest
         if not path.is_file():
