@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -11,21 +10,8 @@ import pytest
 from conductor_cli.plugins import in_process
 from conductor_cli.server.options import ServerOptions
 from tests.cli.conftest import stage
-from tests.cli.stage import stalls
-from tests.servers import SeenStep, Wire
 
-__all__ = ["Stalling", "stage"]
-
-
-class Stalling:
-    """A model that writes a word and then nothing until its client goes."""
-
-    def __init__(self) -> None:
-        self.begun = threading.Event()
-
-    async def __call__(self, seen: SeenStep, wire: Wire) -> None:
-        self.begun.set()
-        await stalls("never ")(seen, wire)
+__all__ = ["stage"]
 
 
 @pytest.fixture(autouse=True)

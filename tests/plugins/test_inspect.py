@@ -14,8 +14,8 @@ from conductor_cli.evals.cases import is_correct
 from conductor_cli.evals.outcomes import Evaluation
 from conductor_cli.server.api.request import RequestError
 from conductor_cli.state.trace_store import TraceStore
-from tests.cli.stage import TWO, Stage, refuses, says
-from tests.plugins.conftest import Stalling
+from tests.cli.stage import TWO, Stage, refuses, says, stalls
+from tests.server.plain_api import until
 from tests.server.test_tool_turns import asks, by_turns
 from tests.servers import SeenStep, Wire
 
@@ -114,11 +114,11 @@ def test_a_refused_key_is_an_error_of_the_sample(stage: Stage) -> None:
 
 def test_a_cancelled_sample_cancels_its_workers(stage: Stage) -> None:
     stage.plan = TWO
-    stage.models["alpha"] = alpha = Stalling()
+    stage.models["alpha"] = stalls("never ")
 
     async def give_up() -> None:
         asking = asyncio.create_task(get_model("conductor/auto", memoize=False).generate("How many?"))
-        await asyncio.to_thread(alpha.begun.wait, 30)
+        await asyncio.to_thread(until, lambda: stage.asked("alpha"))
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking

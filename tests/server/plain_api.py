@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from threading import Thread
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import pytest
@@ -83,6 +83,10 @@ class PlainApi:
         return PlainEncoder()
 
 
+QUESTION: Final = {"model": "conductor", "messages": [{"role": "user", "content": "Why?"}]}
+"""A body of Chat Completions."""
+
+
 @dataclass
 class Serving:
     """A server that runs, and what it is made of."""
@@ -96,14 +100,31 @@ class Serving:
         return httpx.post(f"{self.url}/v1/chat/completions", json={"question": question, **more}, timeout=30)
 
     def stream(self, question: str = "Why?", **more: Any) -> list[tuple[str, str]]:
-        return [
-            (kind, text)
-            for kind, text in map(json.loads, self.ask(question, stream=True, **more).text.split("\n")[:-1])
-        ]
+        lines = self.ask(question, stream=True, **more).text.split("\n")[:-1]
+        return [(kind, text) for kind, text in map(json.loads, lines)]
 
     def open(self, question: str = "Why?", **more: Any) -> Any:
         body = {"question": question, "stream": True, **more}
         return httpx.stream("POST", f"{self.url}/v1/chat/completions", json=body, timeout=30)
+
+
+def until(look: Callable[[], Any], what: str = "it") -> Any:
+    """What `look` returns, once that is something."""
+    end = time.monotonic() + 60
+    while not (found := look()):
+        assert time.monotonic() < end, f"waited in vain for {what}"
+        time.sleep(0.01)
+    return found
+
+
+def events(stream: str) -> list[dict[str, Any]]:
+    """The data of server-sent events."""
+    return [json.loads(line[6:]) for line in stream.splitlines() if line.startswith("data: ")]
+
+
+def text_of(response: dict[str, Any]) -> str:
+    """The text of a response."""
+    return str(response["output"][-1]["content"][0]["text"])
 
 
 @contextmanager

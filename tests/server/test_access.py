@@ -95,16 +95,10 @@ def test_other_names_are_dns_rebinding(host: str) -> None:
     assert not is_loopback_host(host)
 
 
-def test_a_host_is_free_with_a_key() -> None:
+def test_a_host_is_free_with_a_key_in_either_header() -> None:
     rules, text = locked()
-    assert ask(rules, host="box.lan", headers=[("authorization", f"Bearer {text}")]).status == 200
-
-
-@pytest.mark.parametrize("header", ["authorization", "x-api-key"])
-def test_either_header_brings_the_key(header: str) -> None:
-    rules, text = locked()
-    answer = ask(rules, headers=[(header, f"Bearer {text}" if header == "authorization" else text)])
-    assert json.loads(answer.body) == [0, "laptop"]
+    for header in (("authorization", f"Bearer {text}"), ("x-api-key", text)):
+        assert json.loads(ask(rules, host="box.lan", headers=[header]).body) == [0, "laptop"]
 
 
 @pytest.mark.parametrize("sent", ["", "Bearer ", "Bearer wrong", "Basic abc", "Bearer ü"])
@@ -161,10 +155,7 @@ def test_a_preflight_needs_no_key() -> None:
     answer = ask(rules, method="OPTIONS", headers=[("origin", "https://chat.example"), *asked])
     assert (answer.status, answer.headers["access-control-allow-headers"]) == (204, "x-stainless-os")
     assert ask(rules, method="OPTIONS", headers=[("origin", "https://evil.example"), *asked]).status == 403
-
-
-def test_errors_can_be_read_by_an_allowed_page() -> None:
-    rules = replace(locked()[0], origins=("https://chat.example",))
+    # Errors can be read by the page, too.
     answer = ask(rules, headers=[("origin", "https://chat.example")])
     assert (answer.status, answer.headers["access-control-allow-origin"]) == (401, "https://chat.example")
 

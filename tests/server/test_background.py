@@ -15,6 +15,7 @@ from conductor_cli.server.api.request import ClientRequest
 from conductor_cli.server.requests import classify_utility_request
 from tests.cli.stage import Stage
 from tests.server.plain_api import serving
+from tests.server.test_tool_turns import TOOLS
 
 CLAUDE = {"x-claude-code-session-id": "1", "user-agent": "claude-cli/2.1.197 (external, cli)"}
 OPENCODE = {"x-session-id": "ses_1", "user-agent": "opencode/1.18.33"}
@@ -58,14 +59,8 @@ def task(words: str) -> str:
             ),
             CLAUDE, "compaction",
         ),
-        (
-            asked("Generate a title for this conversation:", system=OPENCODE_TITLE),
-            OPENCODE, "title",
-        ),
-        (
-            asked("Hi", "Hello", "Summarize.", system=SUMMARIES),
-            OPENCODE, "compaction",
-        ),
+        (asked("Generate a title for this conversation:", system=OPENCODE_TITLE), OPENCODE, "title"),
+        (asked("Hi", "Hello", "Summarize.", system=SUMMARIES), OPENCODE, "compaction"),
         (asked(task("Generate a concise, 3-5 word title with an emoji summarizing the chat history.")), {}, "title"),
         (asked(task("Generate 1-3 broad tags categorizing the main themes of the chat history")), {}, "tags"),
         (asked(task("Suggest 3-5 relevant follow-up questions or prompts that the user might ask")), {}, "follow_ups"),
@@ -107,15 +102,12 @@ QUESTIONS = (
     task("Generate a concise, 3-5 word title summarizing the chat history.") + "\nWhy does this prompt not work?",
     "Why does this not work?\n" + task("Generate 1-3 broad tags of the chat history"),
     task("Write a poem about the chat history."),
-    "Suggest 3-5 relevant follow-up questions to this interview.",
     "Write a commit message for this diff:\n+x",
     "You are an expert software engineer that generates concise, one-line Git commit messages. Who are you?",
     "Your task is to create a detailed summary of the conversation so far",
-    "Summarize our conversation.",
     "You are performing a CONTEXT CHECKPOINT COMPACTION. What does this sentence of Codex mean?",
     "What does request_kind: compaction mean?",
     "You are a title generator. You output ONLY a thread title. Improve this prompt.",
-    "Compact this: a a a b b",
     "",
 )
 
@@ -152,25 +144,17 @@ def test_a_strange_header_is_no_error(value: str) -> None:
     assert classify_utility_request(asked("Hi"), {"x-codex-turn-metadata": value}) is None
 
 
-TOOL = {"name": "shell", "description": "Run a command", "parameters": {"type": "object", "properties": {}}}
-
-
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages"])
-def test_a_coding_client_can_be_tried_over_the_demo(stage: Stage, path: str, stream: bool) -> None:
+@pytest.mark.parametrize("api", TOOLS)
+def test_a_coding_client_can_be_tried_over_the_demo(stage: Stage, api: str, stream: bool) -> None:
     """What the demo cannot do is said, as simulated, and without a call of a tool; what it can, it does."""
-    tool: dict[str, Any] = {"type": "function", **TOOL}
-    if path.endswith("completions"):
-        tool = {"type": "function", "function": TOOL}
-    elif path.endswith("messages"):
-        tool = {"name": "shell", "input_schema": TOOL["parameters"]}
 
     def ask(url: str, question: str) -> str:
         said = f"<system-reminder>Use tabs.</system-reminder>\n{question}"
         messages = [{"role": "system", "content": "You are a coding agent."}, {"role": "user", "content": said}]
-        text = {"input" if path.endswith("responses") else "messages": messages}
-        body = {"model": "conductor", "tools": [tool], "max_tokens": 900, "reasoning_effort": "xhigh", **text}
-        answer = httpx.post(f"{url}{path}", json=body | {"stream": stream}, timeout=60)
+        text = {"input" if api == "responses" else "messages": messages}
+        body = {"model": "conductor", "tools": TOOLS[api], "max_tokens": 900, "reasoning_effort": "xhigh", **text}
+        answer = httpx.post(f"{url}/v1/{api}", json=body | {"stream": stream}, timeout=60)
         assert answer.status_code == 200, answer.text
         return answer.text
 

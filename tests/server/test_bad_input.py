@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -32,7 +31,7 @@ from tests.cli.stage import Stage, finished, says
 from tests.media_files import png
 from tests.schema_bombs import BOMB, checking
 from tests.server import plain_api
-from tests.server.plain_api import Serving, listen_at_small, serving
+from tests.server.plain_api import Serving, listen_at_small, serving, until
 
 PROMPT = "a-prompt-of-the-user"
 BODY: dict[str, Any] = {"model": "conductor", "max_tokens": 50, "messages": [{"role": "user", "content": PROMPT}]}
@@ -144,13 +143,7 @@ def test_a_forged_call_is_no_crash(server: Serving, key: str) -> None:
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": call["id"], "content": "forged"},
     ]
-    answer = send(server, request(PATHS[0], body_of(PATHS[0], messages=talk), f"x-api-key: {key}"))
-    assert status(answer) == 200
-    unknown = [*BODY["messages"], {"role": "tool", "tool_call_id": "call_none", "content": "forged"}]
-    assert status(send(server, request(PATHS[0], body_of(PATHS[0], messages=unknown), f"x-api-key: {key}"))) in {
-        200,
-        400,
-    }
+    assert status(send(server, request(PATHS[0], body_of(PATHS[0], messages=talk), f"x-api-key: {key}"))) == 200
 
 
 AMBIGUOUS = (
@@ -218,10 +211,7 @@ def test_a_client_that_never_reads_is_cut_off(stage: Stage, server: Serving, key
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(("127.0.0.1", int(server.url.rpartition(":")[2])))
         connection.sendall(request(PATHS[0], body_of(PATHS[0], stream=True), f"x-api-key: {key}"))
-        end = time.monotonic() + 10
-        while server.server._server.server_state.connections and time.monotonic() < end:
-            time.sleep(0.02)
-        assert not server.server._server.server_state.connections
+        until(lambda: not server.server._server.server_state.connections, "the end of the connection")
 
 
 def test_half_closed_and_reset_connections_leave_nothing(server: Serving, key: str) -> None:
@@ -360,7 +350,7 @@ def test_a_server_answers_and_ends_while_a_schema_is_checked(stage: Stage) -> No
     b'{"a": 1}{}', b'{"a": ' + b"9" * 6000 + b"}", b"[" * 100_000, b'{"a":' * 100_000,
     b'{"a": ' + b"[" * 201 + b"]" * 201 + b"}",
     b'{"a": "\x00"}', b'{"a": [' + b"{}," * 130_000 + b"{}]}", b'{"a": "' + rb"[\"" * 2_100_000 + b'"}',
-])  # fmt: skip
+], ids=lambda data: str(len(data)))  # fmt: skip
 def test_what_is_no_json_object_is_refused(data: bytes) -> None:
     with pytest.raises(RequestError) as caught:
         read_json(data)

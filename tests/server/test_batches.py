@@ -23,7 +23,7 @@ from conductor_cli.state.postgres.database import Database
 from conductor_cli.state.postgres.records import shared_state
 from tests.cli.stage import Stage, stalls
 from tests.cli.test_batch import asked_number, echo
-from tests.server.plain_api import Serving, serving
+from tests.server.plain_api import Serving, serving, until
 from tests.servers import SeenStep, Wire
 from tests.state.cluster import Cluster
 from tests.state.conftest import postgres
@@ -75,13 +75,8 @@ def begin(at: openai.OpenAI, lines: list[Any], url: str = CHAT) -> Any:
     )
 
 
-def over(at: openai.OpenAI, name: str, wanted: frozenset[str] | set[str] = OVER) -> Any:
-    for _ in range(400):
-        found = at.batches.retrieve(name)
-        if found.status in wanted:
-            return found
-        time.sleep(0.05)
-    pytest.fail(f"the batch is still {found.status}")
+def over(at: openai.OpenAI, name: str) -> Any:
+    return until(lambda: (found := at.batches.retrieve(name)).status in OVER and found)
 
 
 def finished(at: openai.OpenAI, name: str) -> int:
@@ -162,8 +157,7 @@ def test_what_is_finished_is_kept_when_a_batch_does_not_end(
     monkeypatch.setattr(batches, "WINDOW", 3 if end == "expired" else 100)
     with serving() as server, client(server) as at:
         begun = begin(at, [line(number) for number in range(1, 6)])
-        while finished(at, begun.id) < 2:
-            time.sleep(0.05)
+        until(lambda: finished(at, begun.id) >= 2)
         with pytest.raises(openai.ConflictError):
             at.files.delete(begun.input_file_id)
         if end == "cancelled":
@@ -182,8 +176,7 @@ def test_a_batch_goes_on_after_a_restart_and_asks_no_finished_request_again(stor
     stored.models["alpha"] = stuck_after_three
     with serving() as server, client(server) as at:
         begun = begin(at, [line(number) for number in range(6)])
-        while finished(at, begun.id) < 3:
-            time.sleep(0.05)
+        until(lambda: finished(at, begun.id) >= 3)
     stored.models["alpha"] = echo
     with serving() as server, client(server) as at:
         done = over(at, begun.id)
@@ -221,8 +214,7 @@ def test_a_database_that_is_away_fails_no_request_of_a_batch(
     monkeypatch.setattr(Database, "_connection", connect)
     with serving() as server, client(server) as at:
         begun = begin(at, [line(number) for number in range(20, 80)])
-        while finished(at, begun.id) < 5:
-            time.sleep(0.02)
+        until(lambda: finished(at, begun.id) >= 5)
         away.set()
         time.sleep(1)
         away.clear()
@@ -248,8 +240,7 @@ def keys(one: Stage) -> dict[str, str]:
 def test_each_client_sees_its_own_and_a_limit_of_the_day_lets_a_batch_wait(one: Stage, keys: dict[str, str]) -> None:
     with serving() as server, client(server, keys["ann"]) as ann, client(server, keys["ben"]) as ben:
         begun = begin(ann, [line(number) for number in range(3)])
-        while finished(ann, begun.id) < 2:
-            time.sleep(0.05)
+        until(lambda: finished(ann, begun.id) >= 2)
         waiting: Any = ann.batches.retrieve(begun.id)
         assert (waiting.status, waiting.request_counts.failed) == ("in_progress", 0)
         for look in (ben.batches.retrieve, ben.batches.cancel):

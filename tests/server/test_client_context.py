@@ -8,6 +8,7 @@ import pytest
 
 from conductor_cli.core.chat import Message
 from conductor_cli.core.plan import Plan, Step
+from conductor_cli.core.question import Question
 from conductor_cli.server.api.request import ClientRequest
 from conductor_cli.server.conversation import CallIds, read_conversation, without_context
 from tests.run.kit import play, says, setting
@@ -60,6 +61,11 @@ def asked(*talk: Message) -> tuple[list[str], int]:
     return [each.content for each in told if each.role == "user"], sum(map(len, context))
 
 
+def question_of(talk: tuple[Message, ...]) -> Question:
+    request = ClientRequest(model="conductor", messages=talk)
+    return read_conversation(request, {}, {}, lambda _: None, CallIds(b"k" * 32)).question
+
+
 @pytest.mark.parametrize(
     ("talk", "left"),
     [
@@ -100,24 +106,13 @@ def test_a_conversation_of_nothing_but_context_is_what_is_asked() -> None:
 
 
 def test_the_examples_of_aider_are_no_earlier_turns() -> None:
-    talk = (*AIDER_EXAMPLE, *user(f"Fix it.\n\n{AIDER_WHOLE}"))
-    assert asked(*talk)[0] == ["Fix it."]
-    question = read_conversation(
-        ClientRequest(model="conductor", messages=talk), {}, {}, lambda _: None, CallIds(b"k" * 32)
-    ).question
+    question = question_of((*AIDER_EXAMPLE, *user(f"Fix it.\n\n{AIDER_WHOLE}")))
     assert (question.text, question.history) == ("Fix it.", ())
-
-
-@pytest.mark.timeout(60)  # work that grows with the square takes longer
-def test_very_many_openings_are_read_once() -> None:
-    text = "<system-reminder>\n" * 200_000
-    assert asked(*user(text)) == ([text], 0)
 
 
 def test_the_planner_reads_the_question_and_workers_read_the_context() -> None:
     talk = user(f"{CLAUDE}\n\nFix it.", CLAUDE_LATE)
-    request = ClientRequest(model="conductor", messages=talk)
-    question = read_conversation(request, {}, {}, lambda _: None, CallIds(b"k" * 32)).question
+    question = question_of(talk)
     assert (question.text, question.context) == ("Fix it.", (CLAUDE, CLAUDE_LATE))
     conductor = setting("A | | look\nB | 1 | fix it\n", {"ann": says("found"), "bob": says("fixed")})
     run, _ = play(conductor, question)
@@ -135,7 +130,10 @@ def test_the_planner_reads_the_question_and_workers_read_the_context() -> None:
     )
 
 
-def test_openings_that_never_end_are_searched_for_a_few_times() -> None:
+@pytest.mark.parametrize(
+    "opened", [["<system-reminder>\n"] * 1000, [f"<system-{number:08x}>\n" for number in range(1000)]]
+)
+def test_openings_that_never_end_are_searched_for_a_few_times(opened: list[str]) -> None:
     """Else a text of a hundred thousand would be read as often."""
 
     class Watched(str):
@@ -146,6 +144,6 @@ def test_openings_that_never_end_are_searched_for_a_few_times() -> None:
             Watched.searched += 1
             return super().find(*arguments)
 
-    text = Watched("".join(f"<system-{number:08x}>\n" for number in range(1000)) + "Why?")
+    text = Watched("".join(opened) + "Why?")
     assert without_context([Message(role="user", content=text)])[1] == ()
     assert 0 < Watched.searched <= 20

@@ -264,12 +264,7 @@ def test_an_image_of_a_tool_that_nobody_can_see_is_left_out_with_a_note() -> Non
         messages = question.conversation.messages
         assert not any(each.attachments for each in messages)
         assert "\n(Left out, because it cannot be seen here: PNG image" in messages[2].content
-
-
-def test_an_image_of_a_tool_is_sent_to_the_worker_that_asked_if_it_can_see_it() -> None:
-    orchestra, reply = begun(TWICE, ["Done."])
-    one, two = results(reply, "one", "two")
-    talk = (ASK, reply, replace(one, attachments=(SCREEN,)), two)
+    # The worker that asked is sent it if it can see it.
     for sees, files in (("bob",), 1), (("ann",), 0):
         assert len(orchestra.asked(*talk, sees=sees).question.files) == files
 

@@ -15,14 +15,10 @@ from conductor_cli.server import http as http_module
 from conductor_cli.server.requests import lowered
 from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import PLANNER, TWO, Stage, breaks, refuses, says
-from tests.server.plain_api import PlainApi, serving
+from tests.server.plain_api import serving
 from tests.servers import SeenStep, Wire
 
-
-@pytest.fixture(autouse=True)
-def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    api = PlainApi()
-    monkeypatch.setitem(http_module.APIS, "/v1/chat/completions", api)
+pytestmark = pytest.mark.usefixtures("plain")
 
 
 def test_an_answer_comes_whole_with_the_run_that_gave_it(stage: Stage) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -16,20 +14,13 @@ from tests.cli.stage import Stage, explained
 from tests.server.plain_api import Serving, serving
 from tests.traces.stored import trace_bytes
 
-PRICED = "[limits]\nattempts = 1\n"
-PRICES = dict.fromkeys(("alpha", "beta"), "price = { input = 1000, output = 1000 }\n")
+PRICE = "price = { input = 1000, output = 1000 }\n"
 
 
 def add(stage: Stage, name: str, *options: str) -> str:
     done = stage.inside("serve", "keys", "add", name, *options)
     assert done.code == 0, done.err
     return done.out.strip()
-
-
-@contextmanager
-def server() -> Iterator[Serving]:
-    with serving() as found:
-        yield found
 
 
 def ask(served: Serving, key: str, model: str = "conductor", **more: Any) -> httpx.Response:
@@ -66,7 +57,7 @@ def test_other_machines_need_a_key(stage: Stage) -> None:
 
 def test_a_key_opens_the_server_until_it_is_removed(stage: Stage) -> None:
     key = add(stage, "phone")
-    with server() as served:
+    with serving() as served:
         answer = ask(served, key)
         assert answer.status_code == 200
         assert ask(served, "ck-wrong").status_code == 401
@@ -80,24 +71,20 @@ def test_a_key_opens_the_server_until_it_is_removed(stage: Stage) -> None:
 
 
 def test_a_keys_pool_holds_for_its_requests(stage: Stage) -> None:
-    stage.configure(more=PRICED + '[pools.cheap]\nworkers = ["beta"]\n[pools.dear]\nworkers = ["alpha"]')
+    stage.configure(more='[pools.cheap]\nworkers = ["beta"]\n[pools.dear]\nworkers = ["alpha"]')
     stage.plan = "beta | - | Answer it."
     key = add(stage, "phone", "--pool", "cheap")
-    with server() as served:
-        answer = ask(served, key)
-        assert [worker.name for worker in TraceStore(stage.traces).ended(answer.headers["x-request-id"]).pool] == [
-            "beta"
-        ]
+    with serving() as served:
+        run = ask(served, key).headers["x-request-id"]
+        assert TraceStore(stage.traces).ended(run).pool.names == ("beta",)
         assert ask(served, key, model="dear").json()["error"]["code"] == "pool_not_allowed"
 
 
 def test_a_keys_day_ends_with_its_money(stage: Stage) -> None:
-    workers = "\n".join(stage.worker(name, PRICES[name]) for name in PRICES)
-    stage.configure(
-        workers=(), more=f"{PRICED}{workers}\n{stage.worker('planner', PRICES['alpha'])}", conductor="planner"
-    )
+    tables = "\n".join(stage.worker(name, PRICE) for name in ("alpha", "beta", "planner"))
+    stage.configure(workers=(), more=f"[limits]\nattempts = 1\n{tables}", conductor="planner")
     poor, rich = add(stage, "poor", "--max-cost-day", "0.01"), add(stage, "rich", "--max-cost-day", "10000")
-    with server() as served:
+    with serving() as served:
         refused = ask(served, poor, max_tokens=300)
         assert refused.status_code == 429, refused.text
         assert ask(served, rich, max_tokens=300).status_code == 200

@@ -14,6 +14,7 @@ import pytest
 
 from conductor_cli.server.launch import CLIENTS
 from tests.cli.stage import Stage, finished, refuses
+from tests.server.plain_api import until
 
 STUB = """#!{python}
 import json, os, sys, urllib.request
@@ -87,14 +88,9 @@ def test_a_client_is_pointed_at_the_server(stage: Stage, tmp_path: Path, name: s
 
 def test_a_client_that_is_missing_is_named_with_its_command(stage: Stage, tmp_path: Path) -> None:
     environ = {"PATH": str(tmp_path)}
-    done = stage.run("launch", "codex", env=environ)
-    assert (done.code, done.err) == (
-        3,
-        "conductor: codex is not installed, or not in PATH\n  npm install -g @openai/codex\n",
-    )
-    done = stage.run("launch", "emacs", env=environ)
-    assert done.code == 2
-    assert "there are: codex, opencode, claude, aider" in done.err
+    told = "conductor: codex is not installed, or not in PATH\n  npm install -g @openai/codex\n"
+    stage.ends(3, "launch", "codex", env=environ, told=told)
+    stage.ends(2, "launch", "emacs", env=environ, told="there are: codex, opencode, claude, aider")
 
 
 @pytest.mark.parametrize(("setup", "code", "told"), [
@@ -113,11 +109,11 @@ def test_a_client_is_not_started_over_what_cannot_answer(
         stage.config.unlink()
     place = tmp_path / "started"
     environ = install(tmp_path / "bin", "codex", f"#!/bin/sh\ntouch {place}\n")
-    done = stage.run("launch", "codex", env=environ)
-    assert (done.code, place.exists()) == (code, False)
-    assert told in done.err
-    assert stage.run("launch", "codex", "--rehearsal", env=environ).code == 0
-    assert place.exists()
+    stage.ends(code, "launch", "codex", env=environ, told=told)
+    assert not place.exists()
+    if setup == "nothing":
+        assert stage.run("launch", "codex", "--rehearsal", env=environ).code == 0
+        assert place.exists()
 
 
 def test_signals_are_for_the_client(stage: Stage, tmp_path: Path) -> None:
@@ -129,9 +125,7 @@ pathlib.Path({str(place)!r}).touch()
 time.sleep(60)
 """
     process: Any = stage.start("launch", "aider", env=install(tmp_path / "bin", "aider", text))
-    end = time.monotonic() + 30
-    while not place.exists() and time.monotonic() < end:
-        time.sleep(0.02)
+    until(place.exists)
     process.send_signal(signal.SIGINT)  # only to conductor: a terminal would send it to both
     time.sleep(0.2)
     assert process.poll() is None

@@ -32,15 +32,17 @@ from conductor_cli.server.page import TICK, page_routes
 from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import TWO, Stage, stalls
 from tests.server.chromium import AXE, chromium
-from tests.server.plain_api import serving
-from tests.server.test_run_registry import until
+from tests.server.plain_api import serving, until
 from tests.traces import make
 
 RUNS = "/v1/conductor/runs"
+RUN = "20260201-100000-00000a"
+
+Served = tuple[httpx.Client, TraceStore]
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[tuple[httpx.Client, TraceStore]]:
+def server(tmp_path: Path) -> Iterator[Served]:
     store = TraceStore(tmp_path / "traces")
     app = Starlette(routes=page_routes(lambda: store))
 
@@ -62,16 +64,21 @@ def server(tmp_path: Path) -> Iterator[tuple[httpx.Client, TraceStore]]:
         thread.join(5)
 
 
-def put(store: TraceStore, run: str, name: str, *, origin: str = "", policy: Policy | None = None) -> list[ev.Event]:
-    first, *others = getattr(make, name)()
-    assert isinstance(first, ev.RunStarted)
+def put(store: TraceStore, events: list[ev.Event], run: str = RUN, **first: Any) -> list[ev.Event]:
+    """Store a run; `first` are other fields of its first event."""
+    begun, *others = events
+    assert isinstance(begun, ev.RunStarted)
     time = f"{run[:4]}-{run[4:6]}-{run[6:8]}T10:00:00.000+00:00"
-    events: list[ev.Event] = [replace(first, run=run, time=time, origin=origin, policy=policy or first.policy), *others]
-    writer = store.open(run)
-    for event in events:
-        writer.write(event)
-    writer.close()
-    return events
+    stored: list[ev.Event] = [replace(begun, **{"run": run, "time": time} | first), *others]
+    with closing(store.open(run)) as writer:
+        for event in stored:
+            writer.write(event)
+    return stored
+
+
+def changed(events: list[ev.Event], fields: dict[type[ev.Event], Any]) -> list[ev.Event]:
+    """The events with other fields, by their type."""
+    return [replace(event, **fields.get(type(event), {})) for event in events]
 
 
 def messages(text: str) -> list[tuple[str, str, Any]]:
@@ -89,7 +96,7 @@ def nodes(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(child)
 
 
-def test_the_page_runs_its_own_script_alone(server: tuple[httpx.Client, TraceStore]) -> None:
+def test_the_page_runs_its_own_script_alone(server: Served) -> None:
     reply = server[0].get("/")
     policy = reply.headers["content-security-policy"]
     for name in ("script", "style"):
@@ -104,17 +111,17 @@ def test_the_page_runs_its_own_script_alone(server: tuple[httpx.Client, TraceSto
     assert (again.status_code, again.content) == (304, b"")
 
 
-def test_html_is_written_in_one_place_of_the_page(server: tuple[httpx.Client, TraceStore]) -> None:
+def test_html_is_written_in_one_place_of_the_page(server: Served) -> None:
     text = server[0].get("/").text
     assert re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(", text) == ["innerHTML"]
     assert "body.innerHTML = policy.createHTML(section.html)" in text
 
 
-def test_the_list_is_paged_and_searched(server: tuple[httpx.Client, TraceStore]) -> None:
+def test_the_list_is_paged_and_searched(server: Served) -> None:
     client, store = server
     for day in (1, 2, 3):
-        put(store, f"202601{day:02}-100000-00000a", "parallel")
-    put(store, "20260104-100000-00000a", "tools")
+        put(store, make.parallel(), f"202601{day:02}-100000-00000a")
+    put(store, make.tools(), "20260104-100000-00000a")
     first = client.get(RUNS, params={"count": 2}).json()
     assert [row["run"][:8] for row in first["runs"]] == ["20260104", "20260103"]
     assert (first["more"], first["runs"][1]["cost"]) == (True, "0.0042")
@@ -125,11 +132,10 @@ def test_the_list_is_paged_and_searched(server: tuple[httpx.Client, TraceStore])
     assert client.get(RUNS, params={"count": "nan"}).status_code == 400
 
 
-def test_a_run_is_its_json_and_its_tree(server: tuple[httpx.Client, TraceStore]) -> None:
+def test_a_run_is_its_json_and_its_tree(server: Served) -> None:
     client, store = server
-    run = "20260201-100000-00000a"
-    put(store, run, "tools")
-    data = client.get(f"{RUNS}/{run}").json()
+    put(store, make.tools())
+    data = client.get(f"{RUNS}/{RUN}").json()
     assert (data["state"], data["answer"], len(data["steps"])) == ("finished", "Schema B.", 2)
     kinds = [(node["kind"], node["name"], node["state"]) for node in nodes(data["tree"])]
     assert kinds[:3] == [("question", "", "done"), ("step", "gpt", "done"), ("tool", "files.list", "stopped")]
@@ -138,100 +144,89 @@ def test_a_run_is_its_json_and_its_tree(server: tuple[httpx.Client, TraceStore])
     assert client.get(f"{RUNS}/..%2f..%2fetc%2fpasswd").status_code == 404
 
 
-def test_a_step_has_prompt_response_tools_and_failures(server: tuple[httpx.Client, TraceStore]) -> None:
+def test_a_step_has_prompt_response_tools_and_failures(server: Served) -> None:
     client, store = server
-    run = "20260202-100000-00000a"
-    put(store, run, "tools")
-    step = client.get(f"{RUNS}/{run}/steps/1").json()
+    put(store, make.tools())
+    step = client.get(f"{RUNS}/{RUN}/steps/1").json()
     titles = [section["title"] for section in step["sections"]]
     assert (titles[0], titles[1][:16], titles[-1]) == ("Prompt (user)", "Failed attempt 1", "Response")
     assert any(title.startswith("Tool call files.read_file") for title in titles)
-    whole = client.get(f"{RUNS}/{run}/steps/0").json()
+    whole = client.get(f"{RUNS}/{RUN}/steps/0").json()
     assert whole["answer"]["html"] == "<p>Schema B.</p>\n"
-    assert "2. claude (reads 1): Write the answer." in next(
-        s["text"] for s in whole["sections"] if s["title"] == "Plan"
-    )
-    assert client.get(f"{RUNS}/{run}/steps/9").status_code == 404
-    put(store, "20260203-100000-00000a", "nested")
-    assert client.get(f"{RUNS}/20260203-100000-00000a/steps/2.1").json()["number"] == "2.1"
+    texts = {section["title"]: section.get("text", "") for section in whole["sections"]}
+    assert "2. claude (reads 1): Write the answer." in texts["Plan"]
+    assert client.get(f"{RUNS}/{RUN}/steps/9").status_code == 404
+    put(store, make.nested(), other := "20260203-100000-00000a")
+    assert client.get(f"{RUNS}/{other}/steps/2.1").json()["number"] == "2.1"
 
 
-def test_events_go_on_after_the_last_one_seen(server: tuple[httpx.Client, TraceStore]) -> None:
+def test_events_go_on_after_the_last_one_seen(server: Served) -> None:
     client, store = server
-    run = "20260301-100000-00000a"
-    events = put(store, run, "retry")
-    reply = client.get(f"{RUNS}/{run}/events")
+    events = put(store, make.retry())
+    reply = client.get(f"{RUNS}/{RUN}/events")
     assert reply.headers["content-type"].startswith("text/event-stream")
     *found, end = messages(reply.text)
     assert [kind for kind, _, _ in found] == [event.kind for event in events]
-    assert [number for _, number, _ in found] == [f"{run}:{number}" for number in range(1, len(events) + 1)]
+    assert [number for _, number, _ in found] == [f"{RUN}:{number}" for number in range(1, len(events) + 1)]
     assert [ev.from_json(data) for _, _, data in found] == events
     assert not any("hash" in data for _, _, data in found)  # it belongs to the file
     assert end == ("end", "", {"state": "finished"})
-    rest = messages(client.get(f"{RUNS}/{run}/events", headers={"last-event-id": found[-2][1]}).text)
+    rest = messages(client.get(f"{RUNS}/{RUN}/events", headers={"last-event-id": found[-2][1]}).text)
     assert [kind for kind, _, _ in rest] == ["run_finished", "end"]
 
 
 @pytest.mark.parametrize("view", ["events", "frames"])
-def test_a_run_is_shown_while_it_is_written(server: tuple[httpx.Client, TraceStore], view: str) -> None:
+def test_a_run_is_shown_while_it_is_written(server: Served, view: str) -> None:
     client, store = server
-    run = f"20260302-100000-{view}"
-    first, *others = make.parallel()
-    assert isinstance(first, ev.RunStarted)
-    writer = store.open(run)
-    for event in (replace(first, run=run), *others[:-1]):
+    *events, last_event = make.parallel()
+    writer = store.open(RUN)
+    for event in changed(events, {ev.RunStarted: {"run": RUN}}):
         writer.write(event)
-    with client.stream("GET", f"{RUNS}/{run}/{view}") as reply:
+    with client.stream("GET", f"{RUNS}/{RUN}/{view}") as reply:
         text = ""
         chunks = reply.iter_text()
         while '"compare both counts' not in text.lower():
             text += next(chunks)
         assert "event: end" not in text
-        writer.write(others[-1])
-        for chunk in chunks:
-            text += chunk
+        writer.write(last_event)
+        text += "".join(chunks)
     writer.close()
     *_, last, end = messages(text)
     assert end == ("end", "", {"state": "finished"})
     assert last[0] == ("run_finished" if view == "events" else "frame")
 
 
-def test_a_run_whose_process_is_gone_is_interrupted(server: tuple[httpx.Client, TraceStore]) -> None:
+def test_a_run_whose_process_is_gone_is_interrupted(server: Served) -> None:
     client, store = server
-    run = "20260303-100000-00000a"
-    writer = store.open(run)
-    for event in make.parallel()[:12]:
-        writer.write(event)
-    writer.close()
-    assert messages(client.get(f"{RUNS}/{run}/events").text)[-1][2] == {"state": "interrupted"}
-    *_, frame, end = messages(client.get(f"{RUNS}/{run}/frames").text)
+    put(store, make.parallel()[:12])
+    assert messages(client.get(f"{RUNS}/{RUN}/events").text)[-1][2] == {"state": "interrupted"}
+    *_, frame, end = messages(client.get(f"{RUNS}/{RUN}/frames").text)
     assert (frame[2]["state"], end[2]) == ("interrupted", {"state": "interrupted"})
 
 
-def test_a_replay_begins_anywhere_and_ends_as_the_run_did(server: tuple[httpx.Client, TraceStore]) -> None:
+def test_a_replay_begins_anywhere_and_ends_as_the_run_did(server: Served) -> None:
     client, store = server
-    run = "20260401-100000-00000a"
-    put(store, run, "parallel")
-    *frames, end = messages(client.get(f"{RUNS}/{run}/frames", params={"speed": 16, "from": 1}).text)
+    put(store, make.parallel())
+    *frames, end = messages(client.get(f"{RUNS}/{RUN}/frames", params={"speed": 16, "from": 1}).text)
     assert 1 < len(frames) <= 1 / TICK
     times = [data["at"] for _, _, data in frames]
     assert (times == sorted(times), times[0] < 2, times[-1]) == (True, True, 10.75)
     assert frames[0][2]["state"] == "planning"
     assert (frames[-1][2]["state"], end[2]) == ("finished", {"state": "finished"})
-    assert frames[-1][2]["tree"] == messages(client.get(f"{RUNS}/{run}/frames").text)[0][2]["tree"]
+    assert frames[-1][2]["tree"] == messages(client.get(f"{RUNS}/{RUN}/frames").text)[0][2]["tree"]
     for wrong in ("-1", "65", "nan", "fast"):
-        assert client.get(f"{RUNS}/{run}/frames", params={"speed": wrong}).status_code == 400
+        assert client.get(f"{RUNS}/{RUN}/frames", params={"speed": wrong}).status_code == 400
 
 
-def test_a_key_sees_its_own_runs_alone(server: tuple[httpx.Client, TraceStore]) -> None:
+def test_a_key_sees_its_own_runs_alone(server: Served) -> None:
     client, store = server
     mine, named = "20260501-100000-mine00", "20260501-100001-named0"
     others = ("20260501-100002-other0", "20260401-100000-old000", "20260501-100003-other1")
-    put(store, mine, "retry", origin="key anna 123456789abc")
-    put(store, named, "retry", origin="key anna")  # as an older version wrote it
+    put(store, make.retry(), mine, origin="key anna 123456789abc")
+    put(store, make.retry(), named, origin="key anna")  # as an older version wrote it
     # Another client; and, with the name that this one has now, one before it and one after it.
     for run, origin in zip(others, ("key bob 0", "key anna", "key anna 0"), strict=True):
-        put(store, run, "retry", origin=origin)
+        put(store, make.retry(), run, origin=origin)
     anna = {"x-key": "anna 123456789abcdef 2026-04-15T00:00:00+00:00"}
     assert [row["run"] for row in client.get(RUNS, headers=anna).json()["runs"]] == [named, mine]
     for path in ("", "/events", "/frames", "/steps/1"):
@@ -246,12 +241,11 @@ def test_a_key_sees_its_own_runs_alone(server: tuple[httpx.Client, TraceStore]) 
     assert "no run" in client.get(f"{RUNS}/{others[0][:16]}", headers=anna).json()["error"]["message"]
 
 
-def test_one_client_cannot_take_every_stream(server: tuple[httpx.Client, TraceStore]) -> None:
+def test_one_client_cannot_take_every_stream(server: Served) -> None:
     """One that holds a stream for ever takes three quarters of the places, and others still have some."""
     client, store = server
-    run = "20260501-100000-mine00"
-    put(store, run, "retry", origin="key anna 1")
-    put(store, other := "20260501-100001-mine00", "retry", origin="key bob 2")
+    put(store, make.retry(), origin="key anna 1")
+    put(store, make.retry(), other := "20260501-100001-mine00", origin="key bob 2")
     readers = list[Iterator[bytes]]()
     with ExitStack() as held:
 
@@ -262,16 +256,16 @@ def test_one_client_cannot_take_every_stream(server: tuple[httpx.Client, TraceSt
             next(readers[-1])
             return reply.status_code
 
-        statuses = [follow(run, "anna 1") for _ in range(50)]
+        statuses = [follow(RUN, "anna 1") for _ in range(50)]
         assert (statuses.count(200), statuses[-1]) == (48, 503)
         assert follow(other, "bob 2") == 200
 
 
-def test_a_run_with_rules_about_its_texts_is_not_shown(server: tuple[httpx.Client, TraceStore]) -> None:
+def test_a_run_with_rules_about_its_texts_is_not_shown(server: Served) -> None:
     client, store = server
     secret, own = "20260502-100000-secret", "20260502-100001-own000"
-    put(store, secret, "retry", policy=Policy(local_only=True))
-    put(store, own, "retry", policy=Policy(local_only=True), origin="serve")
+    put(store, make.retry(), secret, policy=Policy(local_only=True))
+    put(store, make.retry(), own, policy=Policy(local_only=True), origin="serve")
     rows = {row["run"]: row for row in client.get(RUNS).json()["runs"]}
     assert (rows[secret]["shown"], "primes" in rows[secret]["question"]) == (False, False)
     assert (rows[own]["shown"], "primes" in rows[own]["question"]) == (True, True)
@@ -282,74 +276,57 @@ def test_a_run_with_rules_about_its_texts_is_not_shown(server: tuple[httpx.Clien
 EVIL = '<script>owned()</script><img src=x onerror="owned()">[x](javascript:owned()) \u202eevil &#x202e; \x1b[2J'
 
 
-def test_hostile_texts_are_harmless(server: tuple[httpx.Client, TraceStore]) -> None:
+def test_hostile_texts_are_harmless(server: Served) -> None:
     """Markup arrives as text, in rendered answers too; marks that reverse the reading order do not arrive at all."""
     client, store = server
-    run = "20260601-100000-00000a"
     texts: dict[type[ev.Event], Any] = {
-        ev.RunStarted: {"run": run, "question": Question(text=EVIL)}, ev.StepPlanned: {"subtask": EVIL},
-        ev.StepFinished: {"text": EVIL}, ev.RunFinished: {"answer": EVIL},
+        ev.StepPlanned: {"subtask": EVIL}, ev.StepFinished: {"text": EVIL}, ev.RunFinished: {"answer": EVIL},
     }  # fmt: skip
-    writer = store.open(run)
-    for event in make.retry():
-        writer.write(replace(event, **texts.get(type(event), {})))
-    writer.close()
-    whole = client.get(f"{RUNS}/{run}/steps/0").json()
-    step = client.get(f"{RUNS}/{run}/steps/1").json()
+    put(store, changed(make.retry(), texts), question=Question(text=EVIL))
+    whole = client.get(f"{RUNS}/{RUN}/steps/0").json()
+    step = client.get(f"{RUNS}/{RUN}/steps/1").json()
     for section in (*whole["sections"], *step["sections"], whole["answer"]):
         tags = set(re.findall(r"</?([a-z0-9]+)[^>]*>", section.get("html", "")))
         assert tags <= {"p", "br", "pre", "code"}
         assert not re.search(r"<[^>]*=", section.get("html", ""))
-    (frame,) = (data for kind, _, data in messages(client.get(f"{RUNS}/{run}/frames").text) if kind == "frame")
+    (frame,) = (data for kind, _, data in messages(client.get(f"{RUNS}/{RUN}/frames").text) if kind == "frame")
     for data in (whole, step, frame):
         assert not re.search("[\u202a-\u202e\u2066-\u2069\x1b]", json.dumps(data, ensure_ascii=False))
     # No line of the streams is broken by what is in them.
-    raw = client.get(f"{RUNS}/{run}/events").content
+    raw = client.get(f"{RUNS}/{RUN}/events").content
     assert all(line.split(b": ")[0] in (b"", b"id", b"event", b"data") for line in re.split(rb"[\r\n]", raw))
 
 
-def test_a_text_of_a_megabyte_is_bounded(server: tuple[httpx.Client, TraceStore]) -> None:
+def test_a_text_of_a_megabyte_is_bounded(server: Served) -> None:
     client, store = server
-    run = "20260602-100000-00000a"
-    texts: dict[type[ev.Event], Any] = {ev.RunStarted: {"run": run}, ev.StepFinished: {"text": "x" * 1_000_000}}
-    writer = store.open(run)
-    for event in make.retry():
-        writer.write(replace(event, **texts.get(type(event), {})))
-    writer.close()
-    assert len(client.get(f"{RUNS}/{run}/frames").content) < 20_000
-    response = client.get(f"{RUNS}/{run}/steps/1").json()["sections"][-1]
+    put(store, changed(make.retry(), {ev.StepFinished: {"text": "x" * 1_000_000}}))
+    assert len(client.get(f"{RUNS}/{RUN}/frames").content) < 20_000
+    response = client.get(f"{RUNS}/{RUN}/steps/1").json()["sections"][-1]
     assert (len(response["html"]) < 250_000, response["more"]) == (True, "800,000 more characters")
 
 
-def test_a_page_that_is_closed_gives_its_place_back(server: tuple[httpx.Client, TraceStore]) -> None:
+def test_a_page_that_is_closed_gives_its_place_back(server: Served) -> None:
     client, store = server
-    run = "20260701-100000-00000a"
-    writer = store.open(run)
-    for event in make.parallel()[:5]:
-        writer.write(event)
-    for _ in range(70):
-        with client.stream("GET", f"{RUNS}/{run}/frames") as reply:
-            assert reply.status_code == 200
-            next(reply.iter_text())
-    writer.close()
+    with closing(store.open(RUN)) as writer:
+        for event in make.parallel()[:5]:
+            writer.write(event)
+        for _ in range(70):
+            with client.stream("GET", f"{RUNS}/{RUN}/frames") as reply:
+                assert reply.status_code == 200
+                next(reply.iter_text())
 
 
-def test_a_frame_lists_the_workers_with_their_prices(server: tuple[httpx.Client, TraceStore]) -> None:
+def test_a_frame_lists_the_workers_with_their_prices(server: Served) -> None:
     client, store = server
-    first, *others = make.parallel()
-    assert isinstance(first, ev.RunStarted)
-    one, two = first.pool.workers[:2]
+    one, two = make.POOL.workers[:2]
     more = Price(input=Decimal(4), output=Decimal(8), above=1000)
     workers = (
         replace(one, price=Price(input=Decimal("1.25"), output=Decimal(10))), replace(two, price=None),
         replace(one, name="free", price=Price(input=Decimal(0), output=Decimal(0))),
         replace(one, name="long", price=Price(input=Decimal(2), output=Decimal(4), longer=(more,))),
     )  # fmt: skip
-    run = "20260201-100000-00000a"
-    with closing(store.open(run)) as writer:
-        for event in (replace(first, run=run, pool=Pool(workers=workers)), *others):
-            writer.write(event)
-    *_, (_, _, frame), _ = messages(client.get(f"{RUNS}/{run}/frames").text)
+    put(store, make.parallel(), pool=Pool(workers=workers))
+    *_, (_, _, frame), _ = messages(client.get(f"{RUNS}/{RUN}/frames").text)
     assert [row[0] for row in frame["workers"]] == [one.name, two.name, "free", "long"]
     assert [row[-2:] for row in frame["workers"]] == [
         ["$1.25", "$10.00"], ["unknown", "unknown"], ["free", "free"], ["from $2.00", "from $4.00"],
@@ -366,22 +343,13 @@ def test_a_run_is_rated_and_run_again_by_another_worker(stage: Stage) -> None:
         again = client.post(f"{place}/rerun", json={"step": 2, "worker": "alpha"}).json()["run"]
         until(lambda: client.get(f"{RUNS}/{again}").json()["state"] == "finished")
         steps = client.get(f"{RUNS}/{again}").json()["steps"]
-        refused = [
-            client.post(f"{place}/{act}", json=body).status_code
-            for act, body in (
-                ("rating", {"verdict": "fine"}),
-                ("rating", {"verdict": "good", "step": 9}),
-                ("rating", {"step": "1"}),
-                ("rerun", {"step": 7}),
-                ("rerun", {"step": 1, "worker": "nobody"}),
-                ("rerun", {"worker": "x" * 5000}),
-            )
-        ]
+        wrong: dict[str, list[dict[str, Any]]] = {
+            "rating": [{"verdict": "fine"}, {"verdict": "good", "step": 9}, {"step": "1"}],
+            "rerun": [{"step": 7}, {"step": 1, "worker": "nobody"}, {"worker": "x" * 5000}],
+        }
+        refused = [client.post(f"{place}/{act}", json=body).status_code for act in wrong for body in wrong[act]]
     assert "credit: alpha" in rated
-    assert [(step["worker"], step["text"]) for step in steps] == [
-        ("alpha", "alpha answers"),
-        ("alpha", "alpha answers"),
-    ]
+    assert [(step["worker"], step["text"]) for step in steps] == [("alpha", "alpha answers")] * 2
     assert refused == [400, 400, 400, 400, 400, 413]
     assert len(stage.asked("beta")) == 1
     assert stage.ok("trace", "list").out.count("Why?") == 2

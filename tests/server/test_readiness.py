@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import socket
-import time
 from collections.abc import Callable
 from threading import Thread
 
@@ -16,9 +15,7 @@ from conductor_cli.server.options import ServerOptions
 from conductor_cli.server.process import HttpServer, access_rules, listen_at
 from conductor_cli.server.run_registry import RunRegistry
 from tests.cli.stage import Stage, stalls
-from tests.server.plain_api import Serving, serving
-
-QUESTION = {"model": "conductor", "messages": [{"role": "user", "content": "Why?"}]}
+from tests.server.plain_api import QUESTION, Serving, serving, until
 
 
 def ready(server: Serving) -> tuple[int, list[str]]:
@@ -87,8 +84,7 @@ def test_a_second_signal_ends_the_pause_and_the_runs(stage: Stage, *, asked: boo
 
         asking = Thread(target=ask)
         asking.start()
-        while not stage.asked("alpha"):
-            time.sleep(0.01)
+        until(lambda: stage.asked("alpha"))
         server.server.stop()
         server.server.stop()
         asking.join(5)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 from conductor_cli.state.postgres import database as module
 from conductor_cli.state.postgres.records import shared_state
 from tests.cli.stage import Stage, says, stalls
-from tests.server.plain_api import Serving, serving
+from tests.server.plain_api import Serving, events, serving, text_of, until
 from tests.server.test_tool_turns import Talk, asks, by_turns
 from tests.state.cluster import Cluster
 from tests.state.conftest import postgres
@@ -37,14 +37,6 @@ def respond(server: Serving, key: str = "", **more: Any) -> httpx.Response:
     headers = {"idempotency-key": key} if key else {}
     body = {"model": "conductor-mini", "input": "Why?", **more}
     return httpx.post(f"{server.url}/v1/responses", json=body, headers=headers, timeout=30)
-
-
-def events(stream: str) -> list[dict[str, Any]]:
-    return [json.loads(line[6:]) for line in stream.splitlines() if line.startswith("data: ")]
-
-
-def text_of(response: dict[str, Any]) -> str:
-    return str(response["output"][-1]["content"][0]["text"])
 
 
 def test_a_response_is_there_on_every_replica(stage: Stage, replicas: tuple[Serving, Serving]) -> None:
@@ -73,20 +65,17 @@ def test_a_run_that_goes_on_is_followed_from_another_replica(stage: Stage, repli
     one, two = replicas
     stage.models["alpha"] = stalls("First ")
     threading.Thread(target=respond, args=(one,), kwargs={"stream": True}, daemon=True).start()
-    while not (going := [served.id for served in one.registry.going_on]) or not stage.asked("alpha"):
-        time.sleep(0.02)
-    place = f"{two.url}/v1/responses/resp_{going[0]}"
-    for _ in range(100):
-        if (read := httpx.get(place)).status_code == 200:
-            break
-        time.sleep(0.05)
+    until(lambda: stage.asked("alpha"))
+    run = one.registry.going_on[0].id
+    place = f"{two.url}/v1/responses/resp_{run}"
+    read = until(lambda: (found := httpx.get(place)).status_code == 200 and found)
     assert read.json()["status"] == "in_progress"
     seen = ""
     with httpx.stream("GET", place, params={"stream": "true"}, timeout=20) as answer:
         for line in answer.iter_lines():
             seen += f"{line}\n"
             if "output_text.delta" in line and line.startswith("data: "):
-                one.registry.cancel(going[0])
+                one.registry.cancel(run)
     kinds = [each["type"] for each in events(seen)]
     assert (kinds[0], kinds[-1]) == ("response.created", "response.incomplete")
     assert [each["delta"] for each in events(seen) if each["type"] == "response.output_text.delta"] == ["First "]
@@ -97,14 +86,8 @@ def test_a_request_with_an_idempotency_key_is_one_run_on_all_replicas(
 ) -> None:
     """Sent to both at once or later; for another request the key is refused, and a run that failed is tried again."""
     one, two = replicas
-    made = list[dict[str, Any]]()
-    threads = [
-        threading.Thread(target=lambda server=server: made.append(respond(server, "k1").json())) for server in replicas
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor() as pool:
+        made = [answer.json() for answer in pool.map(lambda server: respond(server, "k1"), replicas)]
     made.append(respond(two, "k1").json())
     assert len({each["id"] for each in made}) == 1
     assert [text_of(each) for each in made] == ["alpha answers"] * 3

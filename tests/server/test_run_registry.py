@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from subprocess import Popen
@@ -27,14 +27,10 @@ from conductor_cli.server.narration import AnswerText, Piece, ResponseStream
 from conductor_cli.server.run_registry import FairQueue, QueuePlace, RegistryLimits, ServedRun, Subscriber
 from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import Stage, refuses, says
-from tests.server.plain_api import PlainApi, PlainEncoder, Serving, serving
-from tests.servers import Script, SeenStep, Wire, delta, usage
+from tests.server.plain_api import QUESTION, PlainApi, PlainEncoder, Serving, serving, until
+from tests.servers import SeenStep, Wire, delta, usage
 
-
-@pytest.fixture(autouse=True)
-def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    api = PlainApi()
-    monkeypatch.setitem(http_module.APIS, "/v1/chat/completions", api)
+pytestmark = pytest.mark.usefixtures("plain")
 
 
 def test_a_piece_is_written_at_once_only_to_who_has_all_before_it() -> None:
@@ -82,35 +78,20 @@ class Gate:
     def open(self) -> None:
         self._open.set()
 
-    @property
-    def is_open(self) -> bool:
-        return self._open.is_set()
+    async def opened(self, wire: Wire) -> None:
+        while not self._open.is_set() and not wire.gone.is_set():  # noqa: ASYNC110 - another thread opens it
+            await asyncio.sleep(0.01)
 
-    @property
-    def script(self) -> Script:
-        async def script(_: SeenStep, wire: Wire) -> None:
-            await wire.head()
-            await wire.frames(delta("First "))
-            while not self._open.is_set() and not wire.gone.is_set():  # noqa: ASYNC110 - another thread opens it
-                await asyncio.sleep(0.01)
-            await wire.frames(delta("second."), delta(finish="stop"), usage(), "[DONE]")
-
-        return script
-
-
-def until(holds: Callable[[], object]) -> None:
-    for _ in range(500):
-        if holds():
-            return
-        time.sleep(0.01)
-    pytest.fail("it never held")
+    async def script(self, _: SeenStep, wire: Wire) -> None:
+        await wire.head()
+        await wire.frames(delta("First "))
+        await self.opened(wire)
+        await wire.frames(delta("second."), delta(finish="stop"), usage(), "[DONE]")
 
 
 def read_until_text(server: Serving) -> str:
     with server.open() as response:
-        for line in response.iter_lines():
-            if json.loads(line)[0] == "text":
-                break
+        next(line for line in response.iter_lines() if json.loads(line)[0] == "text")
         return str(response.headers["x-request-id"])
 
 
@@ -164,43 +145,33 @@ def ask_with(server: Serving, headers: dict[str, str], question: str = "Why?") -
 
 
 @pytest.mark.parametrize(
-    ("headers", "resend", "runs"),
+    ("header", "first", "second", "resend", "runs"),
     [
-        ({"idempotency-key": "one"}, 60.0, 1),
-        ({"thread-id": "one"}, 0.0, 1),
-        ({"x-claude-code-session-id": "one"}, 0.0, 1),
-        ({"x-session-id": "one"}, 0.0, 1),
-        ({"x-session-id": "one"}, 60.0, 2),
-        ({"x-stainless-retry-count": "0"}, 0.0, 2),
+        ("idempotency-key", "one", "one", 60.0, 1),
+        ("thread-id", "one", "one", 0.0, 1),
+        ("thread-id", "one", "two", 0.0, 2),
+        ("x-claude-code-session-id", "one", "one", 0.0, 1),
+        ("x-session-id", "one", "one", 0.0, 1),
+        ("x-session-id", "one", "one", 60.0, 2),
+        ("x-stainless-retry-count", "0", "0", 0.0, 2),
     ],
 )
 def test_a_request_sent_again_is_joined_while_its_first_reader_is_there(
-    stage: Stage, headers: dict[str, str], resend: float, runs: int
+    stage: Stage, header: str, first: str, second: str, resend: float, runs: int
 ) -> None:
     gate = Gate()
     stage.models["alpha"] = gate.script
     with serving() as server, ThreadPoolExecutor() as pool:
         hub = server.registry
         hub.limits.resend = resend
-        first = pool.submit(ask_with, server, headers)
+        asked = [pool.submit(ask_with, server, {header: first})]
         until(lambda: hub.going_on)
-        second = pool.submit(ask_with, server, headers)
+        asked.append(pool.submit(ask_with, server, {header: second}))
         until(lambda: sum(len(served.readers) for served in hub.going_on) == 2)
         gate.open()
-        answers = [each.result() for each in (first, second)]
+        answers = [each.result() for each in asked]
     assert len({answer.headers["x-request-id"] for answer in answers}) == runs
     assert [answer.json()["text"] for answer in answers] == ["First second."] * 2
-
-
-def test_equal_requests_of_two_sessions_are_two_runs(stage: Stage) -> None:
-    gate = Gate()
-    stage.models["alpha"] = gate.script
-    with serving() as server, ThreadPoolExecutor() as pool:
-        server.registry.limits.resend = 0.0
-        asked = [pool.submit(ask_with, server, {"thread-id": name}) for name in ("one", "two")]
-        until(lambda: len(stage.asked("alpha")) == 2)
-        gate.open()
-        assert len({each.result().headers["x-request-id"] for each in asked}) == 2
 
 
 def test_a_run_that_failed_is_tried_anew(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,8 +275,7 @@ def test_an_error_after_the_line_ends_has_the_form_of_the_api(
 
     async def script(_: SeenStep, wire: Wire) -> None:
         await wire.head()
-        while not gate.is_open and not wire.gone.is_set():  # noqa: ASYNC110 - another thread opens it
-            await asyncio.sleep(0.01)
+        await gate.opened(wire)
         await wire.frames(delta("Half of "))
         wire.cut()
 
@@ -376,12 +346,11 @@ def test_a_server_that_ends_lets_running_requests_end(stage: Stage, started: tup
     url, command = started
     gate = Gate()
     stage.models["alpha"] = gate.script
-    body = {"model": "conductor", "messages": [{"role": "user", "content": "Why?"}]}
     with ThreadPoolExecutor() as pool:
-        asked = pool.submit(httpx.post, f"{url}/v1/chat/completions", json=body, timeout=30)
+        asked = pool.submit(httpx.post, f"{url}/v1/chat/completions", json=QUESTION, timeout=30)
         until(lambda: stage.asked("alpha"))
         command.send_signal(signal.SIGTERM)
-        until(lambda: httpx.post(f"{url}/v1/chat/completions", json=body, timeout=30).status_code == 503)
+        until(lambda: httpx.post(f"{url}/v1/chat/completions", json=QUESTION, timeout=30).status_code == 503)
         gate.open()
         assert asked.result().json()["choices"][0]["message"]["content"] == "First second."
     assert command.wait(20) == 128 + signal.SIGTERM
@@ -390,12 +359,10 @@ def test_a_server_that_ends_lets_running_requests_end(stage: Stage, started: tup
 def test_a_second_signal_ends_at_once(stage: Stage, started: tuple[str, Popen[bytes]]) -> None:
     url, command = started
     stage.models["alpha"] = Gate().script
-    body = {"model": "conductor", "stream": True, "messages": [{"role": "user", "content": "Why?"}]}
+    body = {**QUESTION, "stream": True}
     with httpx.stream("POST", f"{url}/v1/chat/completions", json=body, timeout=30) as response:
         lines = response.iter_lines()
-        for line in lines:
-            if "First" in line:
-                break
+        next(line for line in lines if "First" in line)
         command.send_signal(signal.SIGINT)
         time.sleep(0.2)
         command.send_signal(signal.SIGINT)
@@ -492,7 +459,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[Request]]:
 def test_nothing_of_a_request_is_held_after_its_end(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, requests: list[weakref.ref[Request]]
 ) -> None:
-    monkeypatch.setattr(run_registry, "RegistryLimits", partial(run_registry.RegistryLimits, grace=0.0))
+    limited(monkeypatch, grace=0.0)
     with serving() as server:
         assert [server.ask(model=name).status_code for name in ("conductor", "nobody")] == [200, 404]
         stage.models["alpha"] = stage.models["beta"] = refuses(400)
@@ -511,7 +478,6 @@ def test_nothing_of_a_request_is_held_after_its_end(
 
 def test_a_server_remembers_its_newest_runs(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs_module, "MAX_STARTED", 2)
-    monkeypatch.setitem(http_module.APIS, "/v1/chat/completions", PlainApi())
     with serving() as server:
         asked = [server.ask().headers["x-request-id"] for _ in range(3)]
         assert list(server.registry.runs.started) == asked[1:]

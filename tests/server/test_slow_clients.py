@@ -10,13 +10,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from conductor_cli.server import http as http_module
 from conductor_cli.server.narration import AnswerText
 from conductor_cli.server.run_registry import MAX_UNREAD, ServedRun
 from tests.cli.stage import Stage
 from tests.server import plain_api
-from tests.server.plain_api import PlainApi, Serving, listen_at_small, serving
-from tests.server.test_run_registry import until
+from tests.server.plain_api import Serving, listen_at_small, serving, until
 from tests.servers import SeenStep, Wire, delta, usage
 
 PIECE = "x" * 8000
@@ -26,11 +24,8 @@ WHOLE = len(PIECE) * PIECES
 
 
 @pytest.fixture(autouse=True)
-def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    api = PlainApi()
-
+def _small_buffers(plain: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plain_api, "listen_at", listen_at_small)
-    monkeypatch.setitem(http_module.APIS, "/v1/chat/completions", api)
 
 
 class LongAnswer:
@@ -58,8 +53,8 @@ def size_when_still(served: ServedRun) -> int:
 
 
 def the_run(server: Serving) -> ServedRun:
-    until(lambda: server.registry.going_on)
-    return server.registry.going_on[0]
+    going_on: list[ServedRun] = until(lambda: server.registry.going_on)
+    return going_on[0]
 
 
 def ask_and_read_nothing(url: str) -> socket.socket:

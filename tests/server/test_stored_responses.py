@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from typing import Any
 
 import httpx
 
 from tests.cli.stage import Stage, stalls
-from tests.server.plain_api import serving
-
-
-def events(stream: str) -> list[dict[str, Any]]:
-    return [json.loads(line[6:]) for line in stream.splitlines() if line.startswith("data: ")]
+from tests.server.plain_api import events, serving, text_of, until
 
 
 def respond(url: str, **more: Any) -> httpx.Response:
@@ -29,7 +24,7 @@ def test_a_response_is_there_by_its_id_also_from_its_trace(stage: Stage) -> None
         stored = httpx.get(place).json()
         deleted = httpx.delete(place).json()
         gone = httpx.get(place)
-    assert [each["output"][-1]["content"][0]["text"] for each in (made, kept, stored)] == ["alpha answers"] * 3
+    assert list(map(text_of, (made, kept, stored))) == ["alpha answers"] * 3
     assert (stored["id"], stored["status"], stored["model"]) == (made["id"], "completed", "conductor-mini")
     assert deleted["deleted"] is True
     assert (gone.status_code, gone.json()["error"]["code"]) == (404, "response_not_found")
@@ -72,7 +67,7 @@ def test_a_response_in_the_background_needs_no_reader(stage: Stage) -> None:
         for each in made:
             while (found := httpx.get(f"{server.url}/v1/responses/{each['id']}").json())["status"] != "completed":
                 assert found["status"] in ("queued", "in_progress")
-            assert found["output"][-1]["content"][0]["text"] == "alpha answers"
+            assert text_of(found) == "alpha answers"
     with serving(stores_traces=False) as server:
         refused = respond(server.url, background=True)
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "background")
@@ -96,8 +91,7 @@ def test_a_response_that_goes_on_can_be_cancelled(stage: Stage) -> None:
     with serving() as server:
         thread = threading.Thread(target=respond, args=(server.url,))
         thread.start()
-        while not stage.asked("alpha"):
-            pass
+        until(lambda: stage.asked("alpha"))
         run = server.registry.going_on[0].id
         place = f"{server.url}/v1/responses/resp_{run}"
         before = httpx.get(place).json()["status"]

@@ -9,9 +9,8 @@ import signal
 import socket
 import subprocess
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,8 +27,7 @@ from conductor_cli.state.postgres.records import SharedState, shared_state
 from conductor_cli.state.postgres.served_files import SharedServedFiles
 from tests.cli.stage import THREE, Stage, says
 from tests.cli.test_batch import asked_number
-from tests.server.plain_api import Serving, serving
-from tests.server.test_replicas import events, text_of
+from tests.server.plain_api import QUESTION, Serving, events, serving, text_of, until
 from tests.servers import Script, SeenStep, Wire, delta
 from tests.state.cluster import Cluster
 from tests.state.conftest import postgres
@@ -66,7 +64,7 @@ class Pair:
 
     def ended(self, run: str) -> dict[str, Any]:
         """The response of a run once the other server has it whole."""
-        wait_for(lambda: self.read(run)["status"] not in ("queued", "in_progress"), "the end")
+        until(lambda: self.read(run)["status"] not in ("queued", "in_progress"), "the end")
         return self.read(run)
 
     def read(self, run: str) -> dict[str, Any]:
@@ -88,14 +86,6 @@ class Pair:
 def text_in(stream: str) -> str:
     """All that a stream tells, piece by piece."""
     return "".join(each["delta"] for each in events(stream) if "delta" in each)
-
-
-def wait_for(look: Callable[[], Any], what: str) -> Any:
-    end = time.monotonic() + 60
-    while not (found := look()):
-        assert time.monotonic() < end, f"waited in vain for {what}"
-        time.sleep(0.05)
-    return found
 
 
 def once(*pieces: str, then: Script, go: threading.Event | None = None) -> Script:
@@ -123,12 +113,6 @@ def is_up(url: str) -> bool:
 
 @pytest.fixture
 def pair(stage: Stage, postgres: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
-    with made_pair(stage, postgres, monkeypatch) as pair:
-        yield pair
-
-
-@contextmanager
-def made_pair(stage: Stage, postgres: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
     monkeypatch.setenv("CONDUCTOR_LLM_STATE", postgres.new_database())
     stage.plan = THREE
     stage.configure(workers=())
@@ -143,7 +127,7 @@ def made_pair(stage: Stage, postgres: Cluster, monkeypatch: pytest.MonkeyPatch) 
         stack.callback(process.wait)
         stack.callback(process.kill)
         url = f"http://127.0.0.1:{port}"
-        wait_for(lambda: process.poll() is None and is_up(url), "the server")
+        until(lambda: process.poll() is None and is_up(url), "the server")
         state = home.open_state(other.registry.runs.settings().paths)
         assert isinstance(state, SharedState)
         yield Pair(stage, state, url, process, other)
@@ -155,7 +139,7 @@ def test_a_run_whose_server_is_killed_is_finished_by_another(pair: Pair) -> None
     stage = pair.stage
     stage.models["beta"] = once("half", then=says("beta answers"))
     run = pair.begin()
-    wait_for(lambda: stage.asked("beta") and pair.wrote(run, b"step_finished"), "a step")
+    until(lambda: stage.asked("beta") and pair.wrote(run, b"step_finished"), "a step")
     before = threading.Thread(target=lambda: seen.append(pair.stream(run)))
     seen = list[str]()
     before.start()
@@ -188,7 +172,7 @@ def test_a_server_that_comes_back_late_writes_nothing_and_calls_nobody(pair: Pai
     stage, go = pair.stage, threading.Event()
     stage.models["beta"] = once("late", then=says("beta answers"), go=go)
     run = pair.begin()
-    wait_for(lambda: stage.asked("beta") and pair.wrote(run, b"step_finished"), "a step")
+    until(lambda: stage.asked("beta") and pair.wrote(run, b"step_finished"), "a step")
     os.kill(pair.process.pid, signal.SIGSTOP)
     pair.expire()
     assert text_of(pair.ended(run)) == "alpha answers"
@@ -196,8 +180,8 @@ def test_a_server_that_comes_back_late_writes_nothing_and_calls_nobody(pair: Pai
     go.set()
     os.kill(pair.process.pid, signal.SIGCONT)
     open_holds = "SELECT count(*) FROM conductor_calls WHERE owner IS NOT NULL"
-    wait_for(lambda: pair.query(open_holds) == [(0,)], "the late call to be settled")
-    late = wait_for(
+    until(lambda: pair.query(open_holds) == [(0,)], "the late call to be settled")
+    late = until(
         lambda: (
             (found := httpx.get(f"{pair.url}/v1/responses/resp_{run}", timeout=30).json())["status"] == "completed"
             and found
@@ -213,10 +197,10 @@ def test_a_run_is_cancelled_by_a_server_that_does_not_drive_it(pair: Pair) -> No
     stage = pair.stage
     stage.models["beta"] = once("half", then=says("no"))
     run = pair.begin()
-    wait_for(lambda: stage.asked("beta"), "a call")
+    until(lambda: stage.asked("beta"), "a call")
     answer = httpx.post(f"{pair.other.url}/v1/responses/resp_{run}/cancel", timeout=30)
     assert answer.json()["status"] == "cancelled"
-    assert wait_for(lambda: stage.asked("beta")[0].closed.wait(0.1), "the call to be broken off")
+    assert until(lambda: stage.asked("beta")[0].closed.wait(0.1), "the call to be broken off")
     assert pair.ended(run)["status"] in ("cancelled", "incomplete")
     assert len(stage.asked("beta")) == 1
 
@@ -242,9 +226,9 @@ def test_a_server_that_is_told_to_end_hands_its_runs_over(pair: Pair) -> None:
     stage.plan = "alpha | - | Answer it."
     stage.models["alpha"] = once("half", then=says("alpha answers"))
     run = pair.begin()
-    wait_for(lambda: pair.wrote(run, b"half"), "a part of the answer")
+    until(lambda: pair.wrote(run, b"half"), "a part of the answer")
     pair.process.send_signal(signal.SIGTERM)
-    wait_for(lambda: not is_up(pair.url), "the server to leave")
+    until(lambda: not is_up(pair.url), "the server to leave")
     pair.process.send_signal(signal.SIGTERM)
     pair.process.wait(30)
     assert text_of(pair.ended(run)) == "alpha answers"
@@ -256,10 +240,9 @@ def test_a_server_that_is_told_to_end_hands_its_runs_over(pair: Pair) -> None:
 def test_a_client_that_repeats_its_key_gets_the_run_that_another_server_took(pair: Pair) -> None:
     stage = pair.stage
     stage.models["beta"] = once("half", then=says("beta answers"))
-    body = {"model": "conductor", "messages": [{"role": "user", "content": "Why?"}]}
 
     def ask(url: str) -> httpx.Response:
-        return httpx.post(f"{url}/v1/chat/completions", json=body, headers={"idempotency-key": "k"}, timeout=60)
+        return httpx.post(f"{url}/v1/chat/completions", json=QUESTION, headers={"idempotency-key": "k"}, timeout=60)
 
     def cut_off() -> None:
         with suppress(httpx.HTTPError):
@@ -268,8 +251,8 @@ def test_a_client_that_repeats_its_key_gets_the_run_that_another_server_took(pai
     first = threading.Thread(target=cut_off)
     first.start()
     runs = "SELECT run FROM conductor_runs"
-    wait_for(lambda: any(pair.wrote(run, b"step_finished") for (run,) in pair.query(runs)), "a step")
-    wait_for(lambda: stage.asked("beta"), "a call")
+    until(lambda: any(pair.wrote(run, b"step_finished") for (run,) in pair.query(runs)), "a step")
+    until(lambda: stage.asked("beta"), "a call")
     os.kill(pair.process.pid, signal.SIGKILL)
     first.join(30)
     pair.expire()
@@ -308,13 +291,13 @@ def test_a_batch_whose_server_is_killed_is_finished_by_another(pair: Pair, monke
         source = at.files.create(file=("q.jsonl", file), purpose="batch").id
         begun = at.batches.create(input_file_id=source, endpoint="/v1/responses", completion_window="24h")
     find = "SELECT count(*) FROM conductor_pieces WHERE id <> %s"
-    wait_for(lambda: pair.state.database.call(find, source)[0][0] and len(asked) > 5, "some answers")
+    until(lambda: pair.state.database.call(find, source)[0][0] and len(asked) > 5, "some answers")
     os.kill(pair.process.pid, signal.SIGKILL)
     before = b"".join(pair.state.served_files.content(f"file-{begun.id[6:-1]}0")).decode()  # type: ignore[arg-type]
     stored.set()
     pair.query("UPDATE conductor_served SET until = clock_timestamp() - interval '1 s'")
     with openai.OpenAI(base_url=f"{pair.other.url}/v1", api_key="none", max_retries=0) as at:
-        done = wait_for(lambda: (found := at.batches.retrieve(begun.id)).status == "completed" and found, "the end")
+        done = until(lambda: (found := at.batches.retrieve(begun.id)).status == "completed" and found, "the end")
         answers = at.files.content(done.output_file_id).text
     assert before
     assert answers.startswith(before)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.stage import TWO, Stage, says
 from tests.cli.test_tools import SERVER, calls
-from tests.server.plain_api import Serving, serving
+from tests.server.plain_api import Serving, events, serving
 from tests.servers import Script, SeenStep, Wire, delta, usage
 
 EDIT = {"name": "edit", "description": "Edit a file."}
@@ -161,10 +161,8 @@ def test_an_answer_in_json_is_held_until_it_follows_the_schema(stage: Stage) -> 
         stream = Talk(server, "messages").post(
             stream=True, tools=[], output_config={"format": {"type": "json_schema", "schema": schema}}
         )
-    events = [json.loads(line[6:]) for line in stream.text.splitlines() if line.startswith("data: ")]
-    assert "".join(each["delta"].get("text", "") for each in events if "index" in each and "delta" in each) == (
-        '{"file": "a.py"}'
-    )
+    deltas = [each["delta"] for each in events(stream.text) if each["type"] == "content_block_delta"]
+    assert "".join(each.get("text", "") for each in deltas) == '{"file": "a.py"}'
     assert "'file' is a required property" in messages(stage.asked("alpha")[1])[-1]["content"]
 
 

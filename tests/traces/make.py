@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +16,7 @@ from conductor_cli.core.question import File, Question
 from conductor_cli.core.usage import Usage
 
 FOLDER = Path(__file__).parent
-Events = Iterator[ev.Event]
+Run = Callable[[], list[ev.Event]]
 
 POOL = Pool(
     workers=(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from pathlib import Path
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.trace import fold
 from conductor_cli.views import OutputContext, open_views
-from tests.traces.make import FOLDER, RUNS
-from tests.views.terminals import Clock, Drawn, Sink, emulated
+from tests.traces.make import FOLDER, RUNS, Run
+from tests.views.terminals import Clock, Drawn, Sink, emulated, play
 
 SIZES = {"80": (80, 24, "utf-8"), "40": (40, 10, "ascii")}
 
@@ -18,11 +17,11 @@ SIZES = {"80": (80, 24, "utf-8"), "40": (40, 10, "ascii")}
 KINDS = (*SIZES, "shared", "plain")
 
 
-def path_of(run: Callable[[], list[ev.Event]], kind: str) -> Path:
+def path_of(run: Run, kind: str) -> Path:
     return FOLDER / f"{run.__name__}.{kind}.txt"
 
 
-def picture(run: Callable[[], list[ev.Event]], kind: str) -> str:
+def picture(run: Run, kind: str) -> str:
     """The text of one snapshot."""
     if kind in SIZES:
         return story(run(), *SIZES[kind])
@@ -59,9 +58,7 @@ def plain(events: list[ev.Event]) -> str:
     """The lines of `--progress plain`."""
     stderr = Sink()
     view = open_views("answer", "plain", OutputContext(stdout=Sink(), stderr=stderr, environ={}))
-    for event, trace in fold(events):
-        view.show(event, trace)
-    view.close()
+    play(view, events)
     return stderr.getvalue()
 
 

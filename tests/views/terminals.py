@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pyte
 
 from conductor_cli.core.events import Event
-from conductor_cli.core.trace import Trace, apply_event
-from conductor_cli.views.base import OutputContext, Stderr
+from conductor_cli.core.trace import Trace, apply_event, fold
+from conductor_cli.views.base import OutputContext, RunView, Stderr
 from conductor_cli.views.tree import TreeProgress
 
 if TYPE_CHECKING:
@@ -24,6 +24,13 @@ def trace_of(events: Iterable[Event]) -> Trace:
     for event in events:
         trace = apply_event(trace, event)
     return trace
+
+
+def play(view: RunView, events: Iterable[Event]) -> None:
+    """Show a view a whole run."""
+    for event, trace in fold(events):
+        view.show(event, trace)
+    view.close()
 
 
 class Sink(io.StringIO):

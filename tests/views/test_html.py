@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -16,15 +15,13 @@ from conductor_cli.core.chat import Message
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.events import Notice
 from conductor_cli.core.plan import Plan
-from conductor_cli.core.question import File, PastTurn, Question
+from conductor_cli.core.question import File, PastTurn
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import FailedAttempt, Trace
 from conductor_cli.core.usage import Usage
-from conductor_cli.run import Run, start_run
 from conductor_cli.state.trace_store import TraceStore
 from conductor_cli.views import html as module
 from conductor_cli.views.html import html_page, markdown_html, timeline
-from tests.evals.kit import conductor
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 FOLDER = Path(__file__).parents[1] / "traces"
@@ -35,10 +32,13 @@ EVIL = (
     "\x1b[31m\u202e ``` \n~~~\n# head\n![x](http://evil.example/y) "
     "<iframe src='javascript:alert(1)'> \" onload=\"alert(1)"
 )
-TAGS = {
-    "html", "head", "meta", "title", "style", "body", "h1", "h2", "h3", "p", "span", "pre", "div", "section", "svg",
-    "g", "path", "text", "rect", "details", "summary", "table", "tr", "th", "td", "code", "br", "hr", "ul", "ol", "li",
-    "em", "strong", "s", "blockquote", "h4", "h5", "h6", "thead", "tbody",
+MARKDOWN_TAGS = {
+    "p", "h3", "h4", "h5", "h6", "blockquote", "ul", "ol", "li", "table", "thead", "tbody", "tr", "th", "td", "em",
+    "strong", "s", "code", "pre", "hr", "br",
+}  # fmt: skip
+TAGS = MARKDOWN_TAGS | {
+    "html", "head", "meta", "title", "style", "body", "h1", "h2", "span", "div", "section", "svg", "g", "path", "text",
+    "rect", "details", "summary",
 }  # fmt: skip
 
 
@@ -75,10 +75,6 @@ def stored(name: str) -> Trace:
     return TraceStore(FOLDER).trace(name)
 
 
-def traces() -> list[Trace]:
-    return [stored(run) for run in RUNS]
-
-
 def poisoned() -> Trace:
     """A run in which every text is as bad as it can be."""
     trace = stored("parallel")
@@ -105,7 +101,9 @@ def poisoned() -> Trace:
 
 
 @pytest.mark.parametrize(
-    "trace", [*traces(), poisoned(), Trace(), Trace(at=-5.0)], ids=[*RUNS, "poisoned", "nothing", "before its time"]
+    "trace",
+    [*map(stored, RUNS), poisoned(), Trace(), Trace(at=-5.0)],
+    ids=[*RUNS, "poisoned", "nothing", "before its time"],
 )
 def test_a_page_has_no_active_content(trace: Trace) -> None:
     """No script, no link, nothing that runs or fetches, whatever models wrote; all tags are closed in order."""
@@ -165,36 +163,21 @@ def test_the_answer_is_on_the_page_once() -> None:
     assert page.count("Its response is the answer above.") == 1
 
 
-async def finish(run: Run) -> None:
-    async for _ in run:
-        pass
-
-
 def test_the_totals_are_the_sum_of_the_rows() -> None:
-    run = start_run(conductor(), Question(text="What is 1 + 3?"))
-    asyncio.run(finish(run))
-    trace = run.trace
-    assert trace.state == "finished"
-    rows = [re.findall("<td>(.*?)</td>", row) for row in re.findall("<tr>(.*?)</tr>", html_page(trace))[1:]]
+    page = html_page(stored("parallel"))
+    rows = [re.findall("<td>(.*?)</td>", row) for row in re.findall("<tr>(.*?)</tr>", page)[1:]]
     *parts, total = [[int(cell.replace("-", "0").replace(",", "")) for cell in row[1:4]] for row in rows]
     assert rows[-1][0] == "total"
     assert total == [sum(column) for column in zip(*parts, strict=True)]
 
 
 def test_no_time_is_shown_as_a_machine_writes_it() -> None:
-    for trace in traces():
-        shown = re.sub(r"<[^>]*>", "", html_page(trace))
-        assert re.search(r"started \d{1,2} [A-Z][a-z]+ 20\d\d, \d\d:\d\d UTC", shown)
-        assert not re.search(r"20\d\d-\d\d-\d\dT\d\d", shown)
+    shown = re.sub(r"<[^>]*>", "", html_page(stored("parallel")))
+    assert re.search(r"started \d{1,2} [A-Z][a-z]+ 20\d\d, \d\d:\d\d UTC", shown)
+    assert not re.search(r"20\d\d-\d\d-\d\dT\d\d", shown)
 
 
 # Markdown of a model becomes HTML that looks like it and does nothing
-
-
-MARKDOWN_TAGS = {
-    "p", "h3", "h4", "h5", "h6", "blockquote", "ul", "ol", "li", "table", "thead", "tbody", "tr", "th", "td", "em",
-    "strong", "s", "code", "pre", "hr", "br",
-}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -204,18 +187,12 @@ MARKDOWN_TAGS = {
         ("**b** *i* ~~s~~ `c`", "<p><strong>b</strong> <em>i</em> <s>s</s> <code>c</code></p>\n"),
         ("- a\n- b", "<ul>\n<li>a</li>\n<li>b</li>\n</ul>\n"), ("3. a", '<ol start="3">\n<li>a</li>\n</ol>\n'),
         ("one\ntwo", "<p>one<br>\ntwo</p>\n"), ('```py onload="x"\na < b\n```', "<pre><code>a &lt; b\n</code></pre>\n"),
-        ("a | b\n:- | -:\n1 | 2", None),
         ("|a|\n|-:|", '<table>\n<thead>\n<tr>\n<th class="right">a</th>\n</tr>\n</thead>\n</table>\n'),
     ],
 )  # fmt: skip
-def test_the_marks_become_elements(text: str, html: str | None) -> None:
+def test_the_marks_become_elements(text: str, html: str) -> None:
     """Headings are below those of the page, lines stay lines, and the language of code is left out."""
-    found = markdown_html(text)
-    if html is not None:
-        assert found == html
-    read = Reader(found)
-    assert read.tags <= MARKDOWN_TAGS
-    assert read.attributes <= {"start", "class"}
+    assert markdown_html(text) == html
 
 
 @pytest.mark.parametrize(
@@ -244,8 +221,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_markup_stays_text(text: str) -> None:
+def require_harmless(text: str) -> None:
     found = markdown_html(text)
     read = Reader(found)
     assert read.tags <= MARKDOWN_TAGS
@@ -254,12 +230,14 @@ def test_hostile_markup_stays_text(text: str) -> None:
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e]", found)
 
 
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_markup_stays_text(text: str) -> None:
+    require_harmless(text)
+
+
 @given(st.lists(st.sampled_from([*HOSTILE[:12], "\n", "\n\n", "* ", "# ", "**", "a ", "1. ", "|", "\t", "![", "](x)"])))
 def test_any_mixture_of_hostile_markup_is_harmless(pieces: list[str]) -> None:
-    read = Reader(markdown_html("".join(pieces)))
-    assert read.tags <= MARKDOWN_TAGS
-    assert read.attributes <= {"start", "class"}
-    assert read.open == []
+    require_harmless("".join(pieces))
 
 
 def test_a_text_that_is_too_long_is_shown_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,12 +252,12 @@ def test_a_text_that_is_too_long_is_shown_as_it_is(monkeypatch: pytest.MonkeyPat
 def test_every_bar_is_on_the_axis(run: str) -> None:
     trace = stored(run)
     drawn = timeline(trace)
-    assert timeline(Trace(at=-5.0)) == ((), ("0.0 s", "0.0 s", "0.0 s"))
     for row in drawn.rows:
         for bar in row.bars:
             assert 0 <= bar.start <= bar.start + bar.length <= 100.001
     assert len(drawn.rows) >= sum(record.started is not None for record in trace.steps)
     assert len(drawn.ticks) == 3
+    assert timeline(Trace(at=-5.0)) == ((), ("0.0 s", "0.0 s", "0.0 s"))
 
 
 def test_a_failed_attempt_is_a_bar_of_its_own() -> None:

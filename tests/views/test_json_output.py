@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.terminal_text import is_sanitized
-from conductor_cli.core.trace import Trace, fold
+from conductor_cli.core.trace import Trace
 from conductor_cli.views.base import Stdout
 from conductor_cli.views.json_output import JsonLinesOutput, JsonOutput
-from tests.traces.make import ANSWER, RUNS, failed, hostile, limit, nested, parallel, substitute, tools
-from tests.views.terminals import Sink
-
-Run = Callable[[], list[ev.Event]]
+from tests.traces.make import ANSWER, RUNS, Run, failed, hostile, limit, nested, parallel, substitute, tools
+from tests.views.terminals import Sink, play
 
 KEYS = [
     "state", "answer", "partial", "error", "run", "trace", "resumed", "mode", "conductor", "policy", "plan", "steps",
@@ -30,10 +27,7 @@ STEP_KEYS = [
 
 def reported(events: list[ev.Event], encoding: str = "utf-8") -> dict[str, Any]:
     sink = Sink(encoding=encoding)
-    view = JsonOutput(Stdout(sink))
-    for event, trace in fold(events):
-        view.show(event, trace)
-    view.close()
+    play(JsonOutput(Stdout(sink)), events)
     assert sink.getvalue().count("\n") == 1
     found: dict[str, Any] = json.loads(sink.getvalue())
     return found
@@ -81,21 +75,13 @@ def test_a_failed_run_has_no_answer_and_a_partial_one_says_so() -> None:
 def test_a_substitute_worker_is_named() -> None:
     found = reported(substitute())
     assert found["plan"]["steps"][0]["worker"] == "math-worker"
-    assert found["steps"][0]["worker"] == "gemini-flash"
-    (step, *_) = found["steps"]
-    assert step["planned_worker"] == "math-worker"
+    step = found["steps"][0]
+    assert (step["planned_worker"], step["worker"]) == ("math-worker", "gemini-flash")
     assert [attempt["worker"] for attempt in step["failed_attempts"]] == ["math-worker"]
-    assert [(notice["step"], notice["recovered"], notice["text"]) for notice in found["notices"]] == [
-        (1, False, "the prompt was trimmed from 9,120 to 8,000 tokens"),
-        (
-            1,
-            True,
-            (
-                "gemini-flash answered instead of math-worker; math-worker failed: the key was refused (401); "
-                "hint: conductor keys set openai"
-            ),
-        ),
-    ]
+    trimmed, taken = found["notices"]
+    assert trimmed == {"step": 1, "recovered": False, "text": "the prompt was trimmed from 9,120 to 8,000 tokens"}
+    assert (taken["step"], taken["recovered"]) == (1, True)
+    assert taken["text"].startswith("gemini-flash answered instead of math-worker; math-worker failed: the key was")
 
 
 def test_a_nested_run_is_inside_its_step() -> None:
@@ -117,14 +103,11 @@ def test_an_interrupted_run_is_one_object() -> None:
 # The events as lines
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "cp1252"])
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 @pytest.mark.parametrize("run", RUNS)
 def test_every_event_is_a_line_that_can_be_read_back(run: Run, encoding: str) -> None:
     sink = Sink(encoding=encoding)
-    view = JsonLinesOutput(Stdout(sink))
-    for event in run():
-        view.show(event, Trace())
-    view.close()
+    play(JsonLinesOutput(Stdout(sink)), run())
     lines = sink.getvalue().split("\n")
     assert [ev.from_line(line) for line in lines[:-1]] == run()
     assert all(is_sanitized(line) for line in lines)
@@ -149,12 +132,3 @@ def test_each_line_is_flushed() -> None:
     for event in hostile():
         view.show(event, Trace())
         assert flushed[-1] == sink.getvalue()
-
-
-def test_a_closed_pipe_is_reported() -> None:
-    class Closed(Sink):
-        def flush(self) -> None:
-            raise BrokenPipeError
-
-    with pytest.raises(BrokenPipeError):
-        JsonLinesOutput(Stdout(Closed())).show(parallel()[0], Trace())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import get_args
 
 import pytest
@@ -13,7 +12,7 @@ import pytest
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import Step
-from conductor_cli.core.trace import Trace, apply_event, fold
+from conductor_cli.core.trace import apply_event, fold
 from conductor_cli.core.usage import Usage
 from conductor_cli.views import (
     OUTPUTS,
@@ -30,10 +29,8 @@ from conductor_cli.views import (
 from conductor_cli.views.base import Stderr, Stdout
 from conductor_cli.views.plain import AnswerStream, PlainSink
 from conductor_cli.views.run_text import describe_notice
-from tests.traces.make import ANSWER, RUNS, Writer, limit, parallel, started
-from tests.views.terminals import Drawn, Sink, emulated
-
-Run = Callable[[], list[ev.Event]]
+from tests.traces.make import ANSWER, RUNS, Run, Writer, limit, parallel, started
+from tests.views.terminals import Drawn, Sink, emulated, play, trace_of
 
 
 def around(*, out: bool, err: bool, quiet: bool = False, **environ: str) -> OutputContext:
@@ -44,10 +41,7 @@ def around(*, out: bool, err: bool, quiet: bool = False, **environ: str) -> Outp
 
 def played(output: OutputName, progress: ProgressName, place: OutputContext, events: list[ev.Event]) -> tuple[str, str]:
     """What stood on standard output and standard error at the end."""
-    view = open_views(output, progress, place)
-    for event, trace in fold(events):
-        view.show(event, trace)
-    view.close()
+    play(open_views(output, progress, place), events)
     assert isinstance(place.stdout, Sink)
     assert isinstance(place.stderr, Sink)
     return place.stdout.getvalue(), place.stderr.getvalue()
@@ -57,16 +51,10 @@ def played(output: OutputName, progress: ProgressName, place: OutputContext, eve
     ("output", "progress", "place", "expected"),
     [
         ("answer", "auto", around(out=True, err=True), "tree"),
-        ("answer", "auto", around(out=False, err=True), "tree"),
         ("json", "auto", around(out=False, err=True), "tree"),
         ("jsonl", "auto", around(out=True, err=True), "none"),
-        ("jsonl", "auto", around(out=False, err=True), "none"),
         ("answer", "auto", around(out=False, err=False), "notices"),
-        ("answer", "auto", around(out=True, err=False), "notices"),
-        ("json", "auto", around(out=False, err=False), "notices"),
-        ("jsonl", "auto", around(out=False, err=False), "none"),
         ("answer", "auto", around(out=False, err=False, quiet=True), "none"),
-        ("answer", "none", around(out=False, err=False), "none"),
         ("answer", "auto", around(out=True, err=True, TERM="dumb"), "plain"),
         ("answer", "auto", around(out=True, err=True, ACCESSIBLE="1"), "plain"),
         ("answer", "auto", around(out=True, err=True, ACCESSIBLE="0"), "tree"),
@@ -93,9 +81,8 @@ def test_every_option_has_a_view() -> None:
 
 @pytest.mark.parametrize("run", RUNS)
 def test_without_a_terminal_only_notices_and_problems_are_written(run: Run) -> None:
-    events, trace = run(), Trace()
-    for event in events:
-        trace = apply_event(trace, event)
+    events = run()
+    trace = trace_of(events)
     _, told = played("answer", "auto", around(out=False, err=False), events)
     _, err = played("answer", "none", around(out=False, err=False), events)
     last = events[-1]
@@ -131,9 +118,6 @@ def test_a_partial_answer_says_how_to_resume() -> None:
             "  resume: conductor ask --resume 01JDQ7W3ZK --max-cost 0.04\n"
         ),
     )
-
-
-def test_without_a_stored_trace_no_resume_command_is_shown() -> None:
     place = OutputContext(stdout=Sink(), stderr=Sink(), environ={}, stored=False)
     assert "resume" not in played("answer", "none", place, limit())[1]
 
@@ -189,7 +173,6 @@ def test_after_a_failed_answer_the_tree_counts_down_to_the_next_attempt() -> Non
 
 
 def test_a_broken_standard_output_does_not_keep_the_tree_from_closing() -> None:
-
     class Closed(Sink):
         def write(self, text: str) -> int:
             raise BrokenPipeError

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from conductor_cli.core import events as ev
@@ -12,19 +10,14 @@ from conductor_cli.core.trace import fold
 from conductor_cli.core.usage import Usage
 from conductor_cli.views.base import Stderr
 from conductor_cli.views.plain import PlainProgress
-from tests.traces.make import RUNS, limit, parallel, started
+from tests.traces.make import RUNS, Run, limit, parallel, started
 from tests.views.snapshots import is_piece
-from tests.views.terminals import Sink
-
-Run = Callable[[], list[ev.Event]]
+from tests.views.terminals import Sink, play
 
 
 def lines_of(events: list[ev.Event], *, stored: bool = True) -> list[str]:
     sink = Sink()
-    view = PlainProgress(Stderr(sink), stored=stored)
-    for event, trace in fold(events):
-        view.show(event, trace)
-    view.close()
+    play(PlainProgress(Stderr(sink), stored=stored), events)
     return sink.getvalue().splitlines()
 
 

@@ -8,10 +8,11 @@ import pytest
 
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.events import RunFailed, RunFinished
-from conductor_cli.core.trace import Trace, apply_event, fast_replace
+from conductor_cli.core.trace import Trace, fast_replace
 from conductor_cli.core.usage import Usage
 from conductor_cli.views.run_text import MAX_MESSAGE, describe_access, problem_lines, quote_text
 from tests.traces.make import parallel, started
+from tests.views.terminals import trace_of
 
 
 def test_the_resume_command_raises_the_limit() -> None:
@@ -45,12 +46,9 @@ def test_quoted_text_is_one_short_line() -> None:
     assert len(quote_text("x" * 300)) == 102
 
 
-def test_a_run_that_never_started_has_no_problem() -> None:
-    assert problem_lines(Trace(), stored=True) == []
-
-
 def test_a_partial_answer_without_a_reason_is_reported() -> None:
-    trace = apply_event(apply_event(Trace(), started()), RunFinished(at=1.0, answer="x", usage=Usage(), partial=True))
+    assert problem_lines(Trace(), stored=True) == []
+    trace = trace_of([started(), RunFinished(at=1.0, answer="x", usage=Usage(), partial=True)])
     assert problem_lines(trace, stored=True) == ["conductor: partial answer: not every step could finish"]
 
 
@@ -65,21 +63,16 @@ def test_a_run_stopped_before_its_first_step_can_be_asked_again(
     kind: Any, stored: bool, reason: Any, said: bool
 ) -> None:
     error = Failure(kind=kind, message="why", reason=reason)
-    trace = apply_event(apply_event(Trace(), started()), RunFailed(at=1.0, error=error, usage=Usage()))
+    trace = trace_of([started(), RunFailed(at=1.0, error=error, usage=Usage())])
     line = "  ask it again: conductor ask --resume 01JDQ7W3ZK"
     assert (problem_lines(trace, stored=stored)[-1] == line) is said
-
-
-def test_a_run_killed_while_planning_can_be_asked_again() -> None:
-    assert problem_lines(apply_event(Trace(), started()), stored=True)[-1].startswith("  ask it again: ")
+    assert problem_lines(trace_of([started()]), stored=True)[-1] == line  # killed while it was planned
 
 
 def test_problems_are_short_whatever_a_provider_wrote() -> None:
     long = "much\ntext " * 500
     error = Failure(kind="worker", message=long, hint=long)
-    trace = Trace()
-    for event in (*parallel()[:58], RunFailed(at=9.0, error=error, usage=Usage())):
-        trace = apply_event(trace, event)
+    trace = trace_of([*parallel()[:58], RunFailed(at=9.0, error=error, usage=Usage())])
     lines = problem_lines(trace, stored=True)
     assert len(lines) == 3
     assert max(len(line) for line in lines) < MAX_MESSAGE + 20

@@ -2,36 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.trace import Trace, apply_event
-from tests.traces.make import FOLDER, RUNS
+from tests.traces.make import FOLDER, RUNS, Run
 from tests.views.snapshots import KINDS, path_of, picture
-
-Run = Callable[[], list[ev.Event]]
 
 
 @pytest.mark.parametrize("run", RUNS)
 def test_a_canned_file_equals_the_events_of_its_script(run: Run) -> None:
     lines = (FOLDER / f"{run.__name__}.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
     assert [ev.from_line(line) for line in lines] == run()
-
-
-@pytest.mark.parametrize("run", RUNS)
-def test_a_canned_run_follows_the_rules_of_the_stream(run: Run) -> None:
-    events = run()
-    trace = Trace()
-    for event in events:
-        if isinstance(event, ev.StepFinished):
-            written = [record.text for record in trace.steps if record.number == event.step]
-            assert written == [event.text]
-        trace = apply_event(trace, event)
-    assert isinstance(events[0], ev.RunStarted)
-    assert [event for event in events if isinstance(event, (ev.RunFinished, ev.RunFailed))] == [events[-1]]
-    assert [event.at for event in events] == sorted(event.at for event in events)
 
 
 @pytest.mark.parametrize("kind", KINDS)

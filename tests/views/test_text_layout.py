@@ -99,7 +99,6 @@ def test_line_breaks_of_a_tail_do_not_move() -> None:
 
 
 def test_tail_reads_only_the_end_of_a_long_line() -> None:
-
     class Watched(str):
         __slots__ = ()
         longest = 0

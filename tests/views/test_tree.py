@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from wcwidth import wcswidth
@@ -15,10 +13,8 @@ from conductor_cli.core.terminal_text import is_sanitized
 from conductor_cli.core.trace import fold
 from conductor_cli.views.base import Stderr
 from conductor_cli.views.tree import TreeProgress
-from tests.traces.make import RUNS, cancelled, crowd, hostile, nested, parallel, retry, substitute
+from tests.traces.make import RUNS, Run, crowd, hostile, nested, parallel, retry
 from tests.views.terminals import Drawn, Reflowing, Sink, open_console
-
-Run = Callable[[], list[ev.Event]]
 
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
 SIZES = [(160, 40), (80, 24), (40, 10), (20, 3)]
@@ -29,24 +25,10 @@ SIZES = [(160, 40), (80, 24), (40, 10), (20, 3)]
 def test_the_live_part_fits_the_terminal(run: Run, width: int, height: int) -> None:
     drawn = Drawn(width=width, height=height)
     for event in run():
-        drawn.show(event)
+        drawn.show(event, draw=False)
         lines = drawn.live()
         assert len(lines) <= height - 1
         assert max(wcswidth(line) for line in lines) <= width
-
-
-def test_the_tree_uses_the_width_that_is_there_and_tells_errors_whole() -> None:
-    drawn, shown = Drawn(width=160, height=40), list[str]()
-    for event in substitute():
-        drawn.show(event)
-        shown = [line for line in drawn.live() if "takes over" in line] or shown
-    assert max(map(wcswidth, drawn.live())) > 140
-    (failed,) = shown
-    narrow, told = Drawn(width=40, height=40), list[str]()
-    for event in substitute():
-        narrow.show(event)
-        told.append(" ".join(" ".join(narrow.live()).replace("\u2502", " ").split()))
-    assert any(failed.partition("attempt")[2].strip() in text for text in told)
 
 
 @pytest.mark.parametrize("run", [parallel, nested, hostile, crowd])
@@ -85,7 +67,7 @@ def test_seconds_of_a_nested_run_are_counted_by_its_own_clock() -> None:
 
 def test_showing_an_event_draws_nothing() -> None:
     sink = Sink(terminal=True)
-    tree = TreeProgress(console(sink))
+    tree = TreeProgress(open_console(Stderr(sink)))
     for event, trace in fold(parallel()[:60]):
         tree.show(event, trace)
     assert sink.getvalue() == HIDE
@@ -136,21 +118,6 @@ def test_after_a_pause_nothing_is_written_until_close() -> None:
     assert drawn.screen()[-1].startswith("3 steps, ")
 
 
-@pytest.mark.parametrize("run", [substitute, cancelled])
-def test_an_unusual_end_is_told_below_the_answer(run: Run) -> None:
-    drawn = Drawn(shared=True)
-    events = run()
-    begun = max(n for n, event in enumerate(events) if isinstance(event, ev.StepDelta))
-    for number, event in enumerate(events):
-        drawn.show(event)
-        if number == begun:
-            drawn.tree.pause()
-            before = len(drawn.screen())
-    drawn.tree.close()
-    said = "\n".join(drawn.screen()[before:])
-    assert ("cut short by a length limit" if run is substitute else "cancelled") in said
-
-
 @pytest.mark.parametrize("width", [30, 50, 79, 120])
 @pytest.mark.parametrize("keeps", [False, True])
 def test_nothing_is_drawn_twice_after_a_resize(width: int, keeps: bool) -> None:
@@ -184,7 +151,7 @@ def test_no_text_can_command_the_terminal(color: bool, shared: bool) -> None:
     assert "[bold red]evil" in "\n".join(drawn.screen())
 
 
-def test_colours_do_not_change_the_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_colours_do_not_change_the_words() -> None:
     plain, coloured = Drawn(), Drawn(color=True)
     for event in parallel():
         plain.show(event)
@@ -198,7 +165,7 @@ def test_colours_do_not_change_the_words(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_without_a_terminal_the_tree_is_written_once() -> None:
     sink = Sink()
-    tree = TreeProgress(console(sink))
+    tree = TreeProgress(open_console(Stderr(sink)))
     for event, trace in fold(parallel()):
         assert sink.getvalue() == ""
         tree.show(event, trace)
@@ -211,15 +178,11 @@ def test_a_closed_terminal_is_not_an_error() -> None:
     sink = Sink(terminal=True)
     stderr = Stderr(sink)
     sink.close()
-    tree = TreeProgress(open_console(stderr, color=False, width=80, height=24))
+    tree = TreeProgress(open_console(stderr))
     for event, trace in fold(parallel()):
         tree.show(event, trace)
         tree.draw()
     tree.close()
-
-
-def console(sink: Sink) -> Any:
-    return open_console(Stderr(sink), color=False, width=80, height=24)
 
 
 def test_attempts_beyond_a_workers_limit_are_shown_without_it() -> None:

@@ -236,9 +236,7 @@ class _Exchange:
         size = len(message.get("body", b""))
         self._size += size
         self._whole = not message.get("more_body", False)
-        if self.is_upload:
-            return self._stop(self.too_large) if self._size > self.most else message
-        if not self._access.hold(size):
+        if not self.is_upload and not self._access.hold(size):
             busy = "the server is reading too many large requests at once"
             return self._stop(RequestError(503, "overloaded", busy, retry_after=5))
         return self._stop(self.too_large) if self._size > self.most else message

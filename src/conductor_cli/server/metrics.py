@@ -55,9 +55,6 @@ class _CircuitMetrics:
     def __init__(self, circuits: Callable[[], Sequence[CircuitReport]]) -> None:
         self._circuits = circuits
 
-    def describe(self) -> list[Metric]:
-        return []
-
     def collect(self) -> Iterator[Metric]:
         labels = ["kind", "name"]
         skipped = GaugeMetricFamily(

@@ -12,7 +12,7 @@ a script's stderr gets, or only problems.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from conductor_cli.core import events as ev
@@ -173,9 +173,7 @@ class SilentProgress(RunView):
 class NoticesProgress(SilentProgress):
     """Also writes each notice and what was recovered, because whoever uses an answer should know how it came about."""
 
-    def __init__(self, stderr: Stderr, *, stored: bool = True) -> None:
-        super().__init__(stderr, stored=stored)
-        self._told: list[ev.Notice] = []
+    _told: Sequence[ev.Notice] = ()
 
     def show(self, event: ev.Event, trace: Trace) -> None:
         self._trace = trace

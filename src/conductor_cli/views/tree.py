@@ -15,6 +15,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.events import Event
 from conductor_cli.core.trace import Trace
 from conductor_cli.views.base import Clock, RunView
+from conductor_cli.views.plain import answering_step
 from conductor_cli.views.run_text import describe_totals, problem_lines
 from conductor_cli.views.run_tree import Node, TreeLayout, find_node, live_lines, run_tree, tree_lines
 from conductor_cli.views.styled_lines import LiveLines, StyledLines
@@ -70,8 +71,7 @@ class TreeProgress(RunView):
 
     def pause(self) -> None:
         """Print the tree in place of the live one, so that the answer can be written below it."""
-        last = next((record for record in self._trace.steps if record.last), None)
-        self._settle(answering=str(last.number) if last is not None else "")
+        self._settle(answering=str(answering_step(self._trace) or ""))
 
     def _settle(self, answering: str = "") -> None:
         """Print the tree in place of the live one. `answering` is the number of the step whose text follows."""

@@ -196,7 +196,6 @@ def test_a_choice_of_tools_narrows_them() -> None:
         ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "messages[0].content[0].type"),
         ({"messages": [{"role": "assistant", "tool_calls": [{"id": None}]}]}, "messages[0].tool_calls[0].id"),
         ({"n": 2}, "n"),
-        ({"n": True}, "n"),
         ({"logprobs": True}, "logprobs"),
         ({"functions": [{}]}, "functions"),
         ({"modalities": ["text", "audio"]}, "modalities"),

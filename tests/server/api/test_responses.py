@@ -104,8 +104,6 @@ def test_images_and_files_are_carried() -> None:
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"model": None}, "model"),
-        ({"input": None}, "input"),
         ({"input": []}, "input"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0]"),
         ({"input": [{"type": "apply_magic"}]}, "input[0].type"),
@@ -122,7 +120,6 @@ def test_images_and_files_are_carried() -> None:
         ({"prompt": {"id": "x"}}, "prompt"),
         ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema"),
         ({"metadata": {"a": 1}}, "metadata.a"),
-        ({"max_output_tokens": 1.5}, "max_output_tokens"),
     ],
 )
 def test_what_cannot_be_served_is_refused_by_name(fields: dict[str, Any], param: str) -> None:

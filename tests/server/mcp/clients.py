@@ -100,6 +100,10 @@ class RawClient:
     def call(self, name: str, arguments: Mapping[str, Any], request: int) -> None:
         self.send("tools/call", {"name": name, "arguments": arguments}, request)
 
+    def close_input(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
     def close(self) -> tuple[int, str]:
         _, err = self.process.communicate(timeout=10)
         return self.process.returncode, (err or b"").decode()
@@ -107,9 +111,8 @@ class RawClient:
     def vanish(self) -> tuple[int, str]:
         process = self.process
         assert process.stdout is not None
-        assert process.stdin is not None
         assert process.stderr is not None
         process.stdout.close()
-        process.stdin.close()
+        self.close_input()
         with process.stderr:
             return process.wait(10), process.stderr.read().decode()

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import TWO, Stage, finished, says, stalls
 from tests.server.mcp.clients import Heard, RawClient, answer_of, process_client, run_of, text_of
+from tests.server.plain_api import until
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*deprecated as of")
 
@@ -71,32 +71,28 @@ def test_a_cancelled_call_ends_its_workers_and_the_server_goes_on(stage: Stage) 
 
 
 def wait_until_asked(stage: Stage, times: int = 1) -> None:
-    deadline = time.monotonic() + 20
-    while len(stage.asked("alpha")) < times:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: len(stage.asked("alpha")) >= times)
 
 
-def test_the_end_of_the_input_ends_server_and_runs(stage: Stage) -> None:
+def asking(stage: Stage, *questions: str) -> RawClient:
+    """A client whose questions a worker has begun to answer, and does not end."""
     stage.models["alpha"] = stalls("half an")
     client = RawClient(stage)
     client.initialize()
-    client.call("ask", {"question": "Why?"}, 1)
-    client.call("ask", {"question": "How?"}, 2)
-    wait_until_asked(stage, 2)
-    code, err = client.close()
-    assert (code, err) == (0, "")
+    for number, question in enumerate(questions, start=1):
+        client.call("ask", {"question": question}, number)
+    wait_until_asked(stage, len(questions))
+    return client
+
+
+def test_the_end_of_the_input_ends_server_and_runs(stage: Stage) -> None:
+    assert asking(stage, "Why?", "How?").close() == (0, "")
     assert {trace.question.text for trace in stored(stage)} == {"Why?", "How?"}
     assert all(trace.ended and trace.error is not None for trace in stored(stage))
 
 
 def test_a_client_that_vanishes_ends_the_server(stage: Stage) -> None:
-    stage.models["alpha"] = stalls("half an")
-    client = RawClient(stage)
-    client.initialize()
-    client.call("ask", {"question": "Why?"}, 1)
-    wait_until_asked(stage)
-    assert client.vanish() == (0, "")
+    assert asking(stage, "Why?").vanish() == (0, "")
     assert stored(stage)[0].ended
 
 
@@ -107,12 +103,8 @@ def test_a_client_that_does_not_read_holds_up_neither_run_nor_end(stage: Stage) 
         client.send("tools/list", {}, number)
     client.call("ask", {"question": "Why?"}, 100)
     wait_until_asked(stage)
-    deadline = time.monotonic() + 10
-    while not has_finished(stage):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    assert client.process.stdin is not None
-    client.process.stdin.close()
+    until(lambda: has_finished(stage))
+    client.close_input()
     assert client.process.wait(5) == 0
     client.process.stdin = None
     client.process.communicate()
@@ -125,11 +117,7 @@ def has_finished(stage: Stage) -> bool:
 
 
 def test_a_signal_ends_the_server_and_keeps_the_trace(stage: Stage) -> None:
-    stage.models["alpha"] = stalls("half an")
-    client = RawClient(stage)
-    client.initialize()
-    client.call("ask", {"question": "Why?"}, 1)
-    wait_until_asked(stage)
+    client = asking(stage, "Why?")
     client.process.send_signal(signal.SIGTERM)
     assert client.process.wait(5) == 143
     assert stored(stage)[0].ended
@@ -172,8 +160,7 @@ def test_without_the_extra_one_line_says_what_to_install(stage: Stage) -> None:
         command, env=stage.environ(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         done = finished(process)
-    assert done.code == 3
-    assert done.out == ""
+    assert (done.code, done.out) == (3, "")
     assert 'pip install "conductor-llm[tools]"' in done.err
     assert len(done.err.splitlines()) == 2
 
@@ -181,6 +168,5 @@ def test_without_the_extra_one_line_says_what_to_install(stage: Stage) -> None:
 def test_broken_settings_end_the_server_at_once(stage: Stage) -> None:
     stage.config.write_text("[limits]\nstepps = 3\n")
     done = stage.inside("mcp")
-    assert done.code == 3
+    assert (done.code, done.out) == (3, "")
     assert "stepps" in done.err
-    assert done.out == ""

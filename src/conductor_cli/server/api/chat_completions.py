@@ -83,9 +83,8 @@ class ChatEncoder:
         return data_event(body) + DONE
 
     def whole(self, answer: ServedAnswer) -> dict[str, Any]:
-        message: dict[str, Any] = {"role": "assistant", "content": answer.text or None, "refusal": None}
-        if not answer.tool_calls:
-            message["content"] = answer.text
+        content = answer.text or (None if answer.tool_calls else "")
+        message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
         if answer.reasoning:
             message["reasoning_content"] = answer.reasoning
         if answer.tool_calls:
