@@ -7,7 +7,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -89,11 +90,11 @@ def refuses(status: int, message: str = "no") -> Script:
     return script
 
 
-def replies(data: bytes | str, kind: str = "text/event-stream", status: int = 200) -> Script:
+def replies(data: bytes | str, kind: str = "text/event-stream", status: int = 200, **headers: str) -> Script:
     """A model whose whole body is `data`."""
 
     async def script(seen: SeenStep, wire: Wire) -> None:
-        await wire.head(status, kind)
+        await wire.head(status, kind, **headers)
         if data:
             await wire.send(data)
 
@@ -138,12 +139,28 @@ class Stage:
 
     def asked(self, model: str) -> list[SeenStep]:
         """The requests that a model got."""
-        return [seen for seen in self.server.requests if seen.method == "POST" and seen.json["model"] == model]
+        return [seen for seen in self.posts if seen.json["model"] == model]
 
-    def configure(self, more: str = "", workers: Sequence[str] = ("alpha", "beta"), conductor: str = "") -> None:
-        """Write config.toml: the conductor, one worker of this server for each name, one attempt, and `more`."""
+    @property
+    def posts(self) -> list[SeenStep]:
+        """The requests that any model got."""
+        return [seen for seen in self.server.requests if seen.method == "POST"]
+
+    @property
+    def own_settings(self) -> dict[str, Any]:
+        """What conductor's own file holds."""
+        return tomllib.loads(self.own.read_text()) if self.own.exists() else {}
+
+    def configure(
+        self, more: str = "", workers: Sequence[str] | Mapping[str, str] = ("alpha", "beta"), conductor: str = ""
+    ) -> None:
+        """Write config.toml: the conductor, one attempt, `more`, and one worker of this server for each name.
+
+        `workers` may say what else stands in the table of each.
+        """
         lines = ["[conductor]", f'model = "{conductor or f"{self.url}#{PLANNER}"}"', more or "[limits]\nattempts = 1"]
-        lines += [self.worker(name) for name in workers]
+        tables = workers if isinstance(workers, Mapping) else dict.fromkeys(workers, "")
+        lines += [self.worker(name, own) for name, own in tables.items()]
         self.config.parent.mkdir(parents=True, exist_ok=True)
         self.config.write_text("\n".join(lines) + "\n")
 

@@ -17,8 +17,9 @@ import pexpect
 import pexpect.fdpexpect
 import pyte
 import pytest
+from prompt_toolkit.application import create_app_session
 
-from conductor_cli.cli import entry, keypress
+from conductor_cli.cli import chat_banner, entry, keypress
 from tests.cli.stage import Stage
 from tests.servers import SeenStep, Wire, delta, usage
 
@@ -109,8 +110,10 @@ class Inside(pexpect.fdpexpect.fdspawn):  # type: ignore[misc]  # pexpect has no
         OPEN.append(self)
 
     def _run(self, arguments: Sequence[str]) -> None:
+        chat_banner.print_banner.cache_clear()  # a process prints it once
         try:
-            self.exitstatus = entry.run_command_line(arguments)
+            with create_app_session():  # a prompt of its own on these streams
+                self.exitstatus = entry.run_command_line(arguments)
         finally:
             for stream in (sys.stdout, sys.stderr):
                 with suppress(OSError, ValueError):  # the terminal is gone

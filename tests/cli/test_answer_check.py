@@ -92,9 +92,7 @@ def test_good_and_bad_rate_the_last_answer_of_a_chat(stage: Stage, capsys: pytes
     from conductor_cli.cli.chat_session import ChatSession
     from tests.cli.test_chat import enter, run_in_chat
 
-    stage.configure(workers=[])
-    with stage.config.open("a") as file:
-        file.write(stage.worker("alpha", "card = { strengths = { math = 0.8 } }"))
+    stage.configure(workers={"alpha": "card = { strengths = { math = 0.8 } }"})
 
     async def work(chat: ChatSession) -> None:
         await enter(chat, "/good")

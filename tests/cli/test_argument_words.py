@@ -24,32 +24,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def files_of(stage: Stage) -> list[str]:
-    """Which files the planner was shown, and the question after them."""
-    shown = str(stage.asked("planner")[-1].json["messages"])
-    return [name for name in ("a.txt", "b.txt", "my notes.md", "make") if f"in {name}" in shown]
-
-
-def test_a_c_of_another_command_is_a_word(stage: Stage) -> None:
-    stage.inside("ask", "hi")
-    assert stage.inside("ask", "-c", "and", "now?").code == 0
-    assert stage.inside("workers", "add", "x", "--model", "-c").code == 2
-
-
 @pytest.mark.parametrize(
     ("given", "meant"),
     [
         ("Compare -f a.txt b.txt", "Compare -f a.txt -f b.txt"),
         ("-f a.txt 'my notes.md' 'Which is better?'", "-f a.txt -f 'my notes.md' 'Which is better?'"),
         ("--file a.txt b.txt --mode mini", "--file a.txt --file b.txt --mode mini"),
-        ("-f a.txt -f b.txt Why?", "-f a.txt -f b.txt Why?"),
         ("-f a.txt make it shorter", "-f a.txt -f make it shorter"),
         ("-f a.txt -- make it shorter", "-f a.txt -- make it shorter"),
         ("-f a.txt -", "-f a.txt -"),
         ("-f a.txt is b.txt better", "-f a.txt is b.txt better"),
         ("Compare a.txt b.txt", "Compare a.txt b.txt"),
         ("-- -f a.txt b.txt", "-- -f a.txt b.txt"),
-        ("-f", "-f"),
         ("-f a.txt https://example.com/x Why?", "-f a.txt -f https://example.com/x Why?"),
     ],
 )
@@ -77,13 +63,9 @@ def test_words_that_name_files_are_told(stage: Stage, folder: Path) -> None:
     told = stage.inside("ask", "Compare", "a.txt", "b.txt", "make", "docs", "c.txt").err
     assert told.startswith("a.txt, b.txt are read as a part of the question; to attach a file: -f a.txt\n")
     assert stage.inside("ask", "what is make?").err == ""
+    assert stage.inside("ask", "Compare", "-f", "a.txt", "b.txt", "-q").err == ""
     many = [str(shutil.copy("a.txt", f"{number}.txt")) for number in range(6)]
     assert "6 files are attached: 0.txt, 1.txt, 2.txt, 3.txt and 2 more\n" in stage.inside("ask", "?", "-f", *many).err
-
-
-def test_quiet_says_nothing_about_files(stage: Stage, folder: Path) -> None:
-    assert stage.ok("ask", "Compare", "-f", "a.txt", "b.txt", "-q").err == ""
-    assert files_of(stage) == ["a.txt", "b.txt"]
 
 
 def test_a_missing_file_asks_nobody(stage: Stage, folder: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.stage import TWO, Stage, explained, replies, says
-from tests.servers import Script, SeenStep, Wire, delta
+from tests.servers import Script
 from tests.traces.stored import trace_bytes
 
 ESCAPES = "\x1b[31mred\x1b[0m \x1b]0;title\x07\x9b5n\x1b]52;c;aGk=\x1b\\\u202eback\r\x08"
@@ -49,9 +49,7 @@ def test_bytes_that_are_no_text_are_refused(stage: Stage, tmp_path: Path, data: 
 
 
 def test_an_argument_that_is_not_utf8_is_refused(stage: Stage) -> None:
-    done = stage.run("ask", "\udce9t\udce9")
-    assert done.code == 2
-    explained(done)
+    stage.fails(2, "ask", "\udce9t\udce9")
 
 
 def test_a_word_in_utf8_is_read_whatever_the_locale(stage: Stage) -> None:
@@ -100,38 +98,21 @@ def test_listing_and_showing_a_run_is_safe(stage: Stage) -> None:
 
 WRONG_FLAGS = [
     ["--workers", "nobody"], ["--workers", ","], ["--mode", "turbo"], ["--max-steps", "9"], ["--max-steps", "many"],
-    ["--recursion", "-1"], ["--max-cost", "cheap"], ["--max-cost", "0"], ["--max-tokens", "0"], ["--max-calls", "-3"],
-    ["--max-time", "nan"], ["--max-time", "inf"], ["--format", "xml"], ["--progress", "bar"],
-    ["--seed", "x"], ["--resume", "nobody"], ["--continue-from", "20260101-"], ["--resume"],
+    ["--max-cost", "cheap"], ["--max-cost", "0"], ["--max-calls", "-3"], ["--max-time", "nan"], ["--resume", "nobody"],
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("flag", WRONG_FLAGS, ids=" ".join)
 def test_a_wrong_value_of_a_flag_is_a_usage_error(stage: Stage, flag: list[str]) -> None:
-    stage.inside("ask", "an earlier run")
-    stage.server.requests.clear()
     stage.fails(2, "ask", "hi", *flag)
     assert stage.server.requests == []
 
 
-def error_inside(text: str) -> Script:
-    async def script(seen: SeenStep, wire: Wire) -> None:
-        await wire.head()
-        await wire.frames(*([delta(text)] if text else []), {"error": {"message": "out of order"}})
-
-    return script
-
-
 BROKEN: dict[str, Script] = {
     "nothing": replies(""),
-    "only an end": replies("data: [DONE]\n\n"),
     "garbage": replies(bytes(range(256)) * 20),
     "html": replies("<!doctype html><html><body>Log in first</body></html>", "text/html"),
     "html as a stream": replies("<html>\n\n<body>Bad gateway</body>\n\n</html>"),
-    "half a frame": replies('data: {"choices": [{"index": 0, "del'),
-    "a json of another kind": replies('{"hello": "world"}', "application/json"),
-    "an error inside": error_inside(""),
-    "an error inside json": replies('{"error": {"message": "out of order"}}', "application/json"),
 }
 
 
@@ -142,9 +123,3 @@ def test_a_worker_that_answers_nonsense_fails(stage: Stage, what: str) -> None:
     assert (done.code, done.out) == (1, ""), done.err
     explained(done)
     assert [entry["state"] for entry in stage.inside("trace", "list", "--json").json] == ["failed"]
-
-
-@pytest.mark.parametrize("what", ["html", "html as a stream"])
-def test_a_conductor_behind_a_web_page_is_unusable(stage: Stage, what: str) -> None:
-    stage.models = {"planner": BROKEN[what]}
-    stage.fails(5, "ask", "hi", told="base_url")

@@ -163,18 +163,7 @@ def test_input_that_cannot_be_asked_costs_nothing(one: Stage, tmp_path: Path, li
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "notes.failed.txt"])
-@pytest.mark.parametrize(
-    "text",
-    [
-        "my notes\n",
-        "my notes",
-        '{"id":"x"}\nand',
-        '{"id": "x", "name": "Ann"}\n',
-        '{"name": "Ann"}',
-        '{"name": "An',
-        "{",
-    ],
-)
+@pytest.mark.parametrize("text", ["my notes", '{"id": "x", "name": "A"}\n', '{"name": "A"}', '{"name": "A', "{"])
 def test_a_file_that_no_batch_has_written_is_not_touched(one: Stage, tmp_path: Path, name: str, text: str) -> None:
     """Not even its last line, where that has no end as if a kill had cut it off."""
     source, own = numbers(tmp_path / "q.jsonl", 2), tmp_path / name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def browser(stage: Stage) -> tuple[dict[str, str], Path]:
 def test_a_run_is_shown_in_the_browser(stage: Stage, browser: tuple[dict[str, str], Path]) -> None:
     variables, page = browser
     stage.ok("ask", "How are you?")
-    done = stage.run("trace", "show", "--open", env=variables)
+    done = stage.run("trace", "show", "--open", env=variables)  # its end waits for that of the browser
     assert (done.code, done.out, done.err) == (0, "", "")
     assert "alpha answers" in page.read_text()
 
@@ -33,9 +34,9 @@ def test_a_run_is_shown_in_the_browser(stage: Stage, browser: tuple[dict[str, st
 def test_without_a_browser_the_file_is_named(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("TMPDIR", str(stage.home))
+    monkeypatch.setattr(tempfile, "tempdir", str(stage.home))
     stage.ok("ask", "How are you?")
-    file = Path(stage.run("trace", "show", "last", "--open").out.strip())
+    file = Path(stage.ok("trace", "show", "last", "--open").out.strip())
     assert "alpha answers" in file.read_text()
     assert file.stat().st_mode & 0o077 == 0
 

@@ -16,15 +16,12 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from conductor_cli.app.conductor_factory import LoadedModels
 from conductor_cli.cli.chat_prompt import MAX_ENTRY, ChatEnded, ChatPrompt, open_history
 from conductor_cli.cli.chat_session import ChatSession
 from conductor_cli.cli.options import GlobalOptions, RunOptions
 from conductor_cli.cli.output import print_error
 from conductor_cli.cli.slash_commands import SlashCompleter, find_command
 from conductor_cli.core.errors import ConductorError, UsageError
-from conductor_cli.core.pool import Card, Worker
-from conductor_cli.models.catalog import no_stored_key
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from tests.cli.stage import ONE, TWO, Stage, refuses, says
 from tests.media_files import png
@@ -57,18 +54,12 @@ async def enter(chat: ChatSession, line: str) -> None:
         print_error(error)
 
 
-# Lines
-
-
-@pytest.mark.parametrize("line", ["What is it?", "/etc/hosts: what is it?", " /help", "1/2"])
-def test_line_without_a_command_name_is_a_question(line: str) -> None:
-    assert find_command(line) is None
-
-
-def test_command_is_separated_from_its_arguments() -> None:
+def test_a_slash_and_a_name_is_a_command_and_anything_else_a_question() -> None:
     found = find_command("/redo 3  claude ")
     assert found is not None
     assert (found[0].name, found[1]) == ("redo", "3  claude")
+    for line in ("What is it?", "/etc/hosts: what is it?", " /help", "1/2"):
+        assert find_command(line) is None
 
 
 @pytest.mark.parametrize(("line", "hint"), [("/hepl", "did you mean /help?"), ("/zzz", "put a space first")])
@@ -78,39 +69,9 @@ def test_unknown_command_suggests_a_similar_one(line: str, hint: str) -> None:
     assert hint in caught.value.hint
 
 
-# The conversation
-
-
-def test_conductor_and_workers_receive_the_conversation(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    async def work(chat: ChatSession) -> None:
-        await chat.ask("Why is the sky blue?")
-        await chat.ask("And at night?")
-
-    chat = run_in_chat(work)
-    for model in ("planner", "alpha"):
-        sent = stage.asked(model)[-1].body.decode()
-        assert "Why is the sky blue?" in sent
-        assert "alpha answers" in sent
-    assert [trace.question.parent for trace in chat.turns] == [None, chat.turns[0].run]
-    assert capsys.readouterr().out == "alpha answers\nalpha answers\n"
-
-
-def test_undone_turn_is_no_longer_sent(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    async def work(chat: ChatSession) -> None:
-        await chat.ask("Why is the sky blue?")
-        await enter(chat, "/undo")
-        await chat.ask("And at night?")
-        await enter(chat, "/undo")
-        await enter(chat, "/undo")
-
-    run_in_chat(work)
-    assert "sky" not in stage.asked("planner")[-1].body.decode()
-    said = capsys.readouterr().err
-    assert "removed: Why is the sky blue?" in said
-    assert "there is nothing to undo" in said
-
-
-def test_undo_removes_a_question_that_has_no_answer_before_one_that_has(stage: Stage) -> None:
+def test_undo_removes_a_question_that_has_no_answer_before_one_that_has(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
     """What was stopped before its answer is the last question: /undo removes it, and /redo cannot run it any more."""
 
     async def work(chat: ChatSession) -> None:
@@ -127,8 +88,10 @@ def test_undo_removes_a_question_that_has_no_answer_before_one_that_has(stage: S
         await enter(chat, "/undo")
         with pytest.raises(UsageError, match="no run yet"):
             await chat.finish()
+        await enter(chat, "/undo")
 
     assert run_in_chat(work).turns == []
+    assert "there is nothing to undo" in capsys.readouterr().err
 
 
 def test_long_conversation_drops_its_first_turns_with_a_notice(stage: Stage) -> None:
@@ -147,10 +110,7 @@ def test_long_conversation_drops_its_first_turns_with_a_notice(stage: Stage) -> 
 def test_an_attached_file_goes_with_each_question_until_it_is_removed(
     stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A file whose name has a space can be attached; it goes with each question, with or without an answer.
-
-    `/detach` ends that: the next question goes without it.
-    """
+    """Also a file whose name has a space, and with a question that gets no answer; `/detach` ends it."""
     file = tmp_path / "my notes.txt"
     file.write_text("The key is under the mat.")
     stage.models["alpha"] = refuses(400)
@@ -178,7 +138,6 @@ def test_an_attached_file_goes_with_each_question_until_it_is_removed(
 
 
 def test_a_new_conversation_knows_nothing_of_the_one_before(stage: Stage, tmp_path: Path) -> None:
-    """/new forgets questions, answers, files and the name; the system text stays until `/system -`."""
     (tmp_path / "notes.txt").write_text("The key is under the mat.")
 
     async def work(chat: ChatSession) -> None:
@@ -260,9 +219,6 @@ def test_copy_takes_the_desktop_s_program_or_the_terminal(
         assert "\x1b]52;c;bHMgLWwK\x07" in said
 
 
-# Settings
-
-
 def test_another_model_plans_from_the_next_question_on(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     async def work(chat: ChatSession) -> None:
         await enter(chat, "/conductor beta")
@@ -285,6 +241,11 @@ def test_changed_settings_keep_the_models_open(stage: Stage) -> None:
         first = await chat.open()
         await enter(chat, "/mode mini")
         await enter(chat, "/workers beta")
+        await enter(chat, "/limits calls 3")
+        assert chat.session.settings.limits.calls == 3
+        await enter(chat, "/limits calls -")
+        await enter(chat, "/limits")
+        assert chat.session.settings.limits.calls is None
         second = await chat.open()
         assert (second.mode, second.pool.names) == ("mini", ("beta",))
         assert second.model is first.model
@@ -320,7 +281,6 @@ def test_changed_settings_keep_the_models_open(stage: Stage) -> None:
 def test_invalid_command_changes_nothing(
     stage: Stage, capsys: pytest.CaptureFixture[str], line: str, said: str
 ) -> None:
-    """The error has at most three lines, and the chat's settings stay the same."""
 
     async def work(chat: ChatSession) -> None:
         await chat.open()
@@ -332,20 +292,6 @@ def test_invalid_command_changes_nothing(
     printed = capsys.readouterr().err
     assert said in printed
     assert printed.startswith("conductor: ")
-
-
-def test_limit_applies_until_it_is_reset(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    async def work(chat: ChatSession) -> None:
-        await enter(chat, "/limits calls 3")
-        assert chat.session.settings.limits.calls == 3
-        await enter(chat, "/limits calls -")
-        assert chat.session.settings.limits.calls is None
-
-    run_in_chat(work)
-    assert "this chat" in capsys.readouterr().out
-
-
-# Repeating steps
 
 
 def test_redo_on_another_worker_replaces_the_answer(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
@@ -380,9 +326,6 @@ def test_plan_is_shown_without_running_and_redo_runs_it(stage: Stage, capsys: py
     assert [len(stage.asked(model)) for model in ("planner", "alpha", "beta")] == [1, 1, 1]
     assert chat.turns[0].answer == "beta answers"
     assert "Check it and answer." in capsys.readouterr().out
-
-
-# Keys
 
 
 def press_keys(keys: str) -> str:
@@ -421,30 +364,16 @@ def test_ctrl_c_never_ends_the_chat(capsys: pytest.CaptureFixture[str]) -> None:
     assert caught.value.code == 0
 
 
-def test_message_can_be_written_in_the_editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    editor = tmp_path / "editor"
-    editor.write_text('#!/bin/sh\nprintf " And how?" >> "$1"\n')
-    editor.chmod(0o755)
-    monkeypatch.setenv("EDITOR", str(editor))
-    monkeypatch.delenv("VISUAL", raising=False)
-    assert press_keys("Why?\x18\x05") == "Why? And how?"
-
-
-# Completion
-
-
 def test_tab_completes_commands_and_their_arguments(stage: Stage, tmp_path: Path) -> None:
-    """Tab completes commands, modes, steps, runs and files, and nothing in a question.
-
-    Of the workers it offers those that can be chosen: to /workers those of the settings that are not named yet, to
-    /redo those of this chat.
-    """
+    """To /workers it offers those of the settings that are not named yet, to /redo those of this chat."""
     (tmp_path / "notes.txt").write_text("x")
     off = stage.worker("gamma", "enabled = false")
     stage.configure(f'[policy]\ndeny = ["delta"]\n{off}', workers=("alpha", "beta", "delta"))
     found: dict[str, list[str]] = {}
 
     async def work(chat: ChatSession) -> None:
+        early = SlashCompleter(chat).get_completions(Document("/redo 1 "), CompleteEvent())
+        assert [completion.text for completion in early] == ["alpha"]
         await chat.ask("Why?")
         for text in (
             "/re", "/mode u", "/workers ", "/workers alpha,", "/workers alpha, b", "/redo ", "/redo 1 ", "/trace ",
@@ -459,42 +388,6 @@ def test_tab_completes_commands_and_their_arguments(stage: Stage, tmp_path: Path
         ["/redo "], ["ultra"], ["alpha", "beta", "all"], ["beta"], ["beta"], ["1"], ["alpha"], runs,
         ["tes.txt"], ["cost"], [], [],
     ]  # fmt: skip
-
-
-def test_tab_offers_workers_of_the_chat_only(stage: Stage) -> None:
-    found: list[list[str]] = []
-
-    async def work(chat: ChatSession) -> None:
-        for asks in (False, True):
-            if asks:
-                await chat.ask("Why?")
-            for text in ("/redo 1 ", "/workers alpha,", "/workers beta,a"):
-                offered = SlashCompleter(chat).get_completions(Document(text), CompleteEvent())
-                found.append([completion.text for completion in offered])
-
-    stage.plan = "beta | - | Answer it."
-    run_in_chat(work, only=("beta",))
-    assert found == [["beta"], ["beta"], ["alpha"]] * 2
-
-
-# Open models
-
-
-def test_same_model_is_opened_once() -> None:
-    worker = Worker(name="a", kind="openai-compatible", model="m", options={"base_url": "http://127.0.0.1:1/v1"})
-    changed = Worker(name="a", kind="openai-compatible", model="m", options=worker.options, card=Card(measured=True))
-    other = Worker(name="a", kind="openai-compatible", model="m", options={"base_url": "http://127.0.0.1:2/v1"})
-
-    async def work() -> None:
-        loaded = LoadedModels()
-        first, second, third = (
-            loaded.open(each, environ={}, stored=no_stored_key) for each in (worker, changed, other)
-        )
-        assert first is second
-        assert first is not third
-        await loaded.close()
-
-    asyncio.run(work())
 
 
 def test_conductor_that_cannot_be_opened_is_tried_again(stage: Stage) -> None:
@@ -514,9 +407,6 @@ def test_conductor_that_cannot_be_opened_is_tried_again(stage: Stage) -> None:
 
     asyncio.run(work())
     assert len(failed) == 1
-
-
-# History
 
 
 def test_history_file_is_private_and_redacts_keys(tmp_path: Path) -> None:
@@ -545,9 +435,6 @@ def test_unusable_history_file_is_reported_and_ignored(tmp_path: Path, capsys: p
     open_history(tmp_path).append_string("hello")
     assert "the history is not saved" in capsys.readouterr().err
     assert list((tmp_path / "history").iterdir()) == []
-
-
-# Starting a chat
 
 
 def test_banner_is_printed_before_anything_is_loaded() -> None:
@@ -580,8 +467,7 @@ def test_a_pasted_path_is_attached_and_a_word_is_a_question(stage: Stage, tmp_pa
 
 
 def test_an_image_stays_attached_when_a_setting_changes(stage: Stage, tmp_path: Path) -> None:
-    stage.configure(workers=())
-    stage.config.write_text(stage.config.read_text() + stage.worker("alpha", 'accepts = ["image"]') + "\n")
+    stage.configure(workers={"alpha": 'accepts = ["image"]'})
     (tmp_path / "chart.png").write_bytes(png())
 
     async def work(chat: ChatSession) -> None:

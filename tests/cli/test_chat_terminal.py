@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -30,9 +30,9 @@ CTRL_C, CTRL_D = "\x03", "\x04"
 
 
 @contextmanager
-def chat(stage: Stage, *arguments: str, size: tuple[int, int] = (80, 24), **env: Any) -> Iterator[Terminal]:
-    """Start a chat and wait until its prompt is shown and its conductor is open."""
-    with terminal(stage, "chat", *arguments, size=size, command=COMMAND, **env) as opened:
+def chat(stage: Stage, *arguments: str, **how: Any) -> Iterator[Terminal]:
+    """Start a chat and wait until its prompt is shown and its conductor is open. Only a process gets signals."""
+    with terminal(stage, "chat", *arguments, **how) as opened:
         opened.until("$0.00")
         yield opened
 
@@ -84,12 +84,9 @@ def test_conversation_from_its_first_question_to_ctrl_d(stage: Stage) -> None:
 
 
 def test_ctrl_c_stops_the_run_and_not_the_chat(stage: Stage) -> None:
-    """Ctrl-C closes the stream and prints the partial answer and the resume command; the chat then continues.
-
-    What was typed during the run stands at the next prompt.
-    """
+    """What was typed during the run stands at the next prompt."""
     stalling = stage.models["alpha"] = Stalling("so ", "far")
-    with chat(stage) as screen:
+    with chat(stage, command=COMMAND) as screen:
         screen.program.send("Why?\r")
         screen.until("so far")
         screen.program.send("typed ahead")
@@ -106,36 +103,6 @@ def test_ctrl_c_stops_the_run_and_not_the_chat(stage: Stage) -> None:
         ask_and_wait(screen, "And now?", "alpha answers")
         screen.program.send(CTRL_D)
         assert screen.end() == 0
-
-
-def test_undo_after_ctrl_c_removes_the_question_that_was_stopped(stage: Stage) -> None:
-    """No text of its answer had come, so it is no turn; the question before it stays."""
-    with chat(stage) as screen:
-        ask_and_wait(screen, "First?", "alpha answers")
-        stage.models["alpha"] = Stalling()
-        screen.program.send("Why?\r")
-        screen.until(lambda _: len(stage.asked("alpha")) == 2)
-        screen.program.send(CTRL_C)
-        screen.until(lambda shown: "interrupted" in shown and shown.splitlines()[-1].startswith(MARK))
-        ask_and_wait(screen, "/undo", "removed: Why?")
-        ask_and_wait(screen, "/redo", "the last run is complete")
-        screen.program.send(CTRL_D)
-        assert screen.end() == 0
-    assert len(stage.asked("alpha")) == 2
-
-
-def test_ctrl_z_suspends_the_chat(stage: Stage) -> None:
-    command = shlex.join((*COMMAND, "chat", "--quiet"))
-    with terminal(stage, command=("bash", "--norc", "-i"), PS1="$ ") as screen:
-        screen.until("$")
-        screen.program.send(f"{command}\r")
-        screen.until("$0.00")
-        screen.program.send("typed\x1a")
-        screen.until("Stopped")
-        screen.program.send("fg\r")
-        screen.until(lambda shown: re.search(rf"{MARK} typed.* \u00b7 .*\Z", shown) is not None)
-        screen.program.send(f"\x03{CTRL_D}")
-        screen.until(lambda shown: shown.endswith("$"))
 
 
 def test_ctrl_d_during_a_run_leaves_after_the_run(stage: Stage) -> None:
@@ -166,7 +133,7 @@ def test_five_thousand_pasted_lines_are_one_message(stage: Stage) -> None:
 
 @pytest.mark.parametrize("flags", [("--deny", "btea"), ("--workers", "btea")])
 def test_a_chat_does_not_begin_with_a_worker_that_does_not_exist(stage: Stage, flags: tuple[str, ...]) -> None:
-    with terminal(stage, "chat", *flags, command=COMMAND) as screen:
+    with terminal(stage, "chat", *flags) as screen:
         assert screen.end() == 2
         assert "did you mean beta?" in screen.scrolled
         assert "Enter asks" not in screen.scrolled
@@ -185,7 +152,7 @@ def test_rehearsal_chat_answers(stage: Stage) -> None:
 
 
 def test_sigterm_at_the_prompt_restores_the_terminal(stage: Stage) -> None:
-    with chat(stage) as screen:
+    with chat(stage, command=COMMAND) as screen:
         screen.program.kill(15)
         assert screen.end() == 143
         assert screen.raw.rindex("\x1b[?2004l") > screen.raw.rindex("\x1b[?2004h")
@@ -194,7 +161,7 @@ def test_sigterm_at_the_prompt_restores_the_terminal(stage: Stage) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_signal_during_a_run_stops_it_and_ends_the_chat(stage: Stage, number: signal.Signals) -> None:
     stalling = stage.models["alpha"] = Stalling("so ", "far")
-    with chat(stage) as screen:
+    with chat(stage, command=COMMAND) as screen:
         screen.program.send("Why?\r")
         screen.until("so far")
         screen.program.kill(number)
@@ -204,40 +171,28 @@ def test_signal_during_a_run_stops_it_and_ends_the_chat(stage: Stage, number: si
     assert json.loads(trace_bytes(trace).splitlines()[-1])["kind"] == "run_finished"
 
 
-def test_sigterm_during_a_command_restores_the_terminal(stage: Stage) -> None:
+@pytest.mark.parametrize("prompts", [True, False], ids=["during a command", "before the prompt"])
+def test_sigterm_where_no_prompt_waits_restores_the_terminal(stage: Stage, prompts: bool) -> None:
     before, after, pid, pipe = (stage.home / name for name in ("before", "after", "pid", "pipe"))
     os.mkfifo(pipe)
     talk = f"sh -c 'echo $$ > {pid}; exec {shlex.join(COMMAND)} chat'"
     line = f"stty -g > {before}; {talk}; echo code $?; stty -g > {after}"
-    with terminal(stage, line, command=("bash", "-c")) as screen:
-        screen.until("$0.00")
-        screen.program.send(f"/attach {pipe}\r")
-        with pipe.open("wb"):  # it is being read
-            os.kill(int(pid.read_text()), signal.SIGTERM)
-            assert screen.end() == 0
-    assert "code 143" in screen.screen
-    assert after.read_text() == before.read_text()
-
-
-def test_sigterm_before_the_prompt_restores_the_terminal(stage: Stage) -> None:
-    before, after, pid = (stage.home / name for name in ("before", "after", "pid"))
-    talk = f"sh -c 'echo $$ > {pid}; exec {shlex.join(COMMAND)} chat'"
-    line = f"stty -g > {before}; {talk}; echo code $?; stty -g > {after}"
-    with terminal(stage, line, command=("bash", "-c")) as screen:
-        screen.until(MARK)
-        time.sleep(0.02)  # its mode changes right after the mark
+    with terminal(stage, line, command=("bash", "-c")) as screen, ExitStack() as held:
+        if prompts:
+            screen.until("$0.00")
+            screen.program.send(f"/attach {pipe}\r")
+            held.enter_context(pipe.open("wb"))  # it is being read
+        else:
+            screen.until(MARK)
+            time.sleep(0.02)  # its mode changes right after the mark
         os.kill(int(pid.read_text()), signal.SIGTERM)
         assert screen.end() == 0
-    assert RAW not in screen.raw
+    assert (RAW in screen.raw) is prompts
     assert "code 143" in screen.screen
     assert after.read_text() == before.read_text()
 
 
 def test_keys_at_the_prompt_list_continue_and_search(stage: Stage) -> None:
-    """The first key opens the list of commands, in which Up and Down scroll; Tab chooses none of them.
-
-    A question of several lines is shown whole and once, and Enter takes what the search has found.
-    """
     with chat(stage) as screen:
         screen.program.send("/")
         shown = screen.until(lambda shown: "/trace" in shown)
@@ -263,7 +218,7 @@ def test_keys_at_the_prompt_list_continue_and_search(stage: Stage) -> None:
 
 
 def test_completion_menu_fits_a_small_terminal(stage: Stage) -> None:
-    with terminal(stage, "chat", size=(20, 5), command=COMMAND) as screen:
+    with terminal(stage, "chat", size=(20, 5)) as screen:
         screen.until(lambda _: RAW in screen.raw)
         assert "Enter asks," in screen.scrolled.splitlines()
         screen.program.send("/")
@@ -289,7 +244,7 @@ def test_prompt_adapts_to_the_terminal(stage: Stage) -> None:
 
 def test_conductor_alone_on_a_terminal_starts_a_chat(stage: Stage) -> None:
     stage.configure("[limits]\nattempts = 0")
-    with terminal(stage, command=COMMAND) as screen:
+    with terminal(stage) as screen:
         assert screen.end() == 3
         assert "/help lists commands" in screen.screen
         assert "limits.attempts" in screen.screen
@@ -297,7 +252,7 @@ def test_conductor_alone_on_a_terminal_starts_a_chat(stage: Stage) -> None:
 
 @pytest.mark.parametrize("env", [{"TERM": "dumb"}, {"ACCESSIBLE": "1"}], ids=["dumb", "accessible"])
 def test_chat_works_on_a_plain_terminal(stage: Stage, env: dict[str, Any]) -> None:
-    with terminal(stage, "chat", command=COMMAND, **env) as screen:
+    with terminal(stage, "chat", **env) as screen:
         screen.until(MARK)
         screen.program.send("Why?\r")
         screen.until("alpha answers")

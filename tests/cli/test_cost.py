@@ -19,7 +19,7 @@ from conductor_cli.core.usage import Usage
 from conductor_cli.models.prices import load_prices
 from conductor_cli.state.interfaces import Spender
 from conductor_cli.state.spending import DailySpend
-from tests.cli.stage import TWO, Stage, breaks, explained, says
+from tests.cli.stage import TWO, Stage, breaks, explained
 from tests.servers import SeenStep, Wire, delta, usage
 
 PRICES = {"alpha": "price = { input = 1, output = 10 }\n", "beta": "price = { input = 2, output = 20 }\n"}
@@ -27,16 +27,9 @@ PRICES = {"alpha": "price = { input = 1, output = 10 }\n", "beta": "price = { in
 
 def priced(stage: Stage, limits: str = "") -> None:
     """Two priced workers, and a priced model that plans and is no worker."""
-    workers = [stage.worker(name, price) for name, price in PRICES.items()]
-    planner = stage.worker("planner", "price = { input = 1, output = 1 }\nenabled = false\n")
-    head = f'[conductor]\nmodel = "planner"\n[limits]\nattempts = 1\n{limits}\n'
+    planner = {"planner": "price = { input = 1, output = 1 }\nenabled = false\n"}
     stage.plan = TWO
-    stage.config.write_text("\n".join([head, *workers, planner]))
-
-
-def called(stage: Stage) -> list[str]:
-    """The models that were asked anything."""
-    return [seen.json["model"] for seen in stage.server.requests if seen.method == "POST"]
+    stage.configure(f"[limits]\nattempts = 1\n{limits}", workers=PRICES | planner, conductor="planner")
 
 
 def test_what_was_spent_is_shown_by_day_and_worker(stage: Stage) -> None:
@@ -71,8 +64,7 @@ def test_no_worker_switches_the_limits_of_a_day_off(stage: Stage) -> None:
         )
 
     stage.models["alpha"] = strange
-    stage.configure(f"[limits]\nattempts = 1\ncalls_day = {len(counted)}", workers=())
-    stage.config.write_text(stage.config.read_text() + stage.worker("alpha", PRICES["alpha"]))
+    stage.configure(f"[limits]\nattempts = 1\ncalls_day = {len(counted)}", workers={"alpha": PRICES["alpha"]})
     codes = [stage.inside("ask", "hi").code for _ in range(len(counted) + 2)]
     assert codes == [0] * len(counted) + [6, 6]
     assert len(stage.asked("alpha")) == len(counted)
@@ -117,16 +109,6 @@ def test_failed_calls_that_cost_money_are_shown(stage: Stage) -> None:
     assert "  1, $0.0" in alpha
 
 
-def test_the_planner_is_named_with_its_model(stage: Stage) -> None:
-    for model in ("planner", "alpha"):
-        stage.configure(conductor=f"{stage.url}#{model}")
-        stage.models = {"alpha": says(TWO)}
-        stage.inside("ask", "How are you?")
-    out = stage.inside("cost").out
-    assert "planner: planner" in out
-    assert "planner: alpha" in out
-
-
 def test_a_price_on_a_model_file_is_paid(stage: Stage, tiny: Path) -> None:
     file = f'[workers.alpha]\nkind = "llama"\nmodel = "{tiny}"\nmax_tokens = 8\n'
     for price, paid in (("price = { input = 1000000, output = 0 }\n", True), ("", False)):
@@ -162,7 +144,7 @@ def test_the_limit_of_a_day_holds_over_commands(stage: Stage) -> None:
 def test_a_cost_limit_ends_with_a_command_that_goes_on(stage: Stage) -> None:
     priced(stage)
     done = stage.inside("ask", "How are you?", "--max-cost", "0.0001")
-    assert (done.code, called(stage)) == (6, [])
+    assert (done.code, stage.posts) == (6, [])
     first, second = done.err.splitlines()
     assert first == "conductor: stopped: limit of $0.0001, no room for another call (--max-cost)"
     assert second.startswith("  ask it again: conductor ask --resume ")
@@ -176,21 +158,11 @@ def test_a_cost_limit_ends_with_a_command_that_goes_on(stage: Stage) -> None:
     assert (again.code, again.out) == (0, "beta answers\n")
 
 
-def test_a_cost_limit_of_a_day_over_unpriced_workers_is_refused(stage: Stage) -> None:
-    stage.configure("[limits]\ncost_day = 1")
-    done = stage.inside("ask", "How are you?")
-    assert (done.code, called(stage)) == (3, [])
-    assert done.err.startswith(
-        "conductor: the cost limit of the day (limits.cost_day) cannot be enforced: alpha, beta have"
-    )
-
-
-@pytest.mark.parametrize("name", ["cost_day", "tokens_day", "calls_day"])
-@pytest.mark.parametrize("value", ["0", "nan", '"much"'])
+@pytest.mark.parametrize(("name", "value"), [("cost_day", "0"), ("tokens_day", "nan"), ("calls_day", '"much"')])
 def test_an_absurd_limit_of_a_day_is_refused(stage: Stage, name: str, value: str) -> None:
     priced(stage, f"{name} = {value}")
     done = stage.inside("ask", "How are you?")
-    assert (done.code, called(stage)) == (3, [])
+    assert (done.code, stage.posts) == (3, [])
     explained(done)
     assert f"line 5: limits.{name} is" in done.err
 
@@ -205,19 +177,6 @@ def test_spending_that_cannot_be_recorded_stops_only_limits(stage: Stage, home: 
     assert (done.code, done.out) == (0, "beta answers\n")
     assert "what was spent is not recorded" in done.err
     assert stage.inside("cost").code == 3
-
-
-def test_prices_are_listed_with_their_source(stage: Stage) -> None:
-    priced(stage)
-    more = '\n[workers.gpt]\nkind = "openai"\nmodel = "gpt-4o"\n[workers.odd]\nkind = "openai"\nmodel = "no-such"\n'
-    stage.config.write_text(stage.config.read_text() + more)
-    rows = {line.split()[0]: line for line in stage.inside("workers", "list").out.splitlines()}
-    assert "$2.50 / $10.00" in rows["gpt"]
-    assert " unknown " in rows["odd"]
-    listed = {row["name"]: row for row in stage.inside("workers", "list", "--json").json}
-    assert (listed["gpt"]["price"]["input"], listed["odd"]["price"]) == ("2.5", None)
-    assert listed["alpha"]["price_from"] == "the settings"
-    assert listed["gpt"]["price_from"].startswith("litellm 1.")
 
 
 def test_a_price_table_that_cannot_be_read_stops_nothing(

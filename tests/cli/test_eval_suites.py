@@ -57,9 +57,3 @@ def test_a_hub_that_refuses_is_an_error_that_says_how_to_go_on(
     assert (done.code, done.out) == (5, ""), done.err
     assert says in done.err
     assert f"/datasets/{MATH}; with a file that you have: conductor eval math500 --from FILE" in done.err
-
-
-def test_the_list_says_what_a_suite_needs_and_where_it_is_from(stage: Stage) -> None:
-    listed = stage.inside("eval", "--list", "--json").json["suites"]
-    (suite,) = [each for each in listed if each["name"] == "rlpr"]
-    assert (suite["needs"], suite["shareable"], suite["file"]) == (["parquet"], False, "rlpr_train.parquet")

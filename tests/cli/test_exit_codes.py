@@ -7,23 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.cli.stage import PLANNER, THREE, TWO, Stage, breaks, explained, refuses, says, stalls
-from tests.servers import SeenStep, Wire
 from tests.tiny_gguf import Extra, make
-
-
-def test_1_when_a_worker_fails_for_good(stage: Stage) -> None:
-    stage.models = {"alpha": refuses(400, "bad request"), "beta": refuses(400, "bad request")}
-    stage.fails(1, "ask", "hi")
 
 
 def test_3_for_a_setting_that_cannot_be_used(stage: Stage) -> None:
     stage.configure("[limits]\nsteps = 'many'")
     done = stage.fails(3, "ask", "hi")
     assert f"{stage.config}, line 4: limits.steps is 'many'; expected a whole number from 1 to 5" in done.err
-
-
-def test_3_for_a_cost_limit_without_prices(stage: Stage) -> None:
-    stage.fails(3, "ask", "hi", "--max-cost", "1", told="alpha, beta")
 
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic"])
@@ -37,20 +27,13 @@ def test_4_for_a_refused_key(stage: Stage) -> None:
     stage.fails(4, "ask", "hi")
 
 
-def test_4_for_the_conductors_refused_key(stage: Stage) -> None:
-    stage.models = {"planner": refuses(403, "bad key")}
-    stage.fails(4, "ask", "hi")
-
-
 def test_5_without_a_conductor_model(stage: Stage) -> None:
     done = stage.fails(5, "ask", "hi", env={"CONDUCTOR_LLM_CONFIG_DIR": str(stage.home / "empty")})
     for command in ("conductor model use", "conductor setup", "conductor ask --rehearsal"):
         assert command in done.err
 
 
-@pytest.mark.parametrize(
-    "damage", ["truncated", "architecture", "no gguf", "vanished", "empty", "folder", "no weights"]
-)
+@pytest.mark.parametrize("damage", ["truncated", "architecture", "vanished", "folder"])
 def test_5_for_a_model_file_that_cannot_be_used(stage: Stage, tiny: Path, tmp_path: Path, damage: str) -> None:
     file = tmp_path / "model.gguf"
     match damage:
@@ -58,32 +41,16 @@ def test_5_for_a_model_file_that_cannot_be_used(stage: Stage, tiny: Path, tmp_pa
             file.write_bytes(tiny.read_bytes()[:-1000])
         case "architecture":
             make(file, extra=Extra(architecture="tortoise"))
-        case "no gguf":
-            file.write_text("I am a text.\n" * 1000)
-        case "empty":
-            file.touch()
         case "folder":
             file.mkdir()
-        case "no weights":
-            make(file, extra=Extra(tensors=False))
     stage.fails(5, "ask", "hi", "--conductor", file, told="model.gguf")
-
-
-def test_5_for_a_file_that_vanishes_after_it_was_chosen(stage: Stage, tiny: Path, tmp_path: Path) -> None:
-    stage.configure(conductor="")
-    stage.config.write_text(stage.config.read_text().replace("[conductor]\nmodel", "[conductor]\n#"))
-    file = tmp_path / "model.gguf"
-    file.write_bytes(tiny.read_bytes())
-    assert stage.inside("model", "use", file).code == 0
-    file.unlink()
-    stage.fails(5, "ask", "hi")
 
 
 @pytest.mark.parametrize(("flag", "value"), [("--max-calls", "2"), ("--max-tokens", "2000"), ("--max-cost", "0.002")])
 def test_6_when_a_limit_is_reached(stage: Stage, flag: str, value: str) -> None:
-    tables = [stage.worker(name, "price = { input = 1, output = 1 }\nmax_tokens = 1000") for name in ("alpha", "beta")]
-    tables.append(stage.worker(PLANNER, "price = { input = 1, output = 1 }\nenabled = false"))
-    stage.configure("\n".join(["[limits]\nattempts = 1\nparallel = 1", *tables]), workers=(), conductor=PLANNER)
+    price = "price = { input = 1, output = 1 }\n"
+    workers = dict.fromkeys(("alpha", "beta"), f"{price}max_tokens = 1000") | {PLANNER: f"{price}enabled = false"}
+    stage.configure("[limits]\nattempts = 1\nparallel = 1", workers=workers, conductor=PLANNER)
     stage.plan = THREE
     stage.models = {name: says(f"{name} answers", read=300, written=900) for name in ("alpha", "beta")}
     done = stage.inside("ask", "hi", flag, value)
@@ -107,20 +74,6 @@ def test_7_when_the_last_worker_dies_in_mid_stream(stage: Stage) -> None:
     assert (done.code, done.out) == (7, "The first half\n")
     explained(done)
     assert "partial" in done.err
-
-
-def test_7_when_no_substitute_can_finish_either(stage: Stage) -> None:
-    stage.plan = "alpha | - | Find it out.\nbeta | 1 | Answer."
-    answers = iter([says("found it")])
-
-    async def once(seen: SeenStep, wire: Wire) -> None:
-        await next(answers, refuses(400))(seen, wire)
-
-    stage.models = {"alpha": once, "beta": refuses(400)}
-    stage.configure("revise = false\n[limits]\nattempts = 1")
-    done = stage.inside("ask", "hi")
-    assert (done.code, done.out) == (7, "found it\n")
-    explained(done)
 
 
 def test_7_when_the_answer_is_cut_by_its_token_limit(stage: Stage) -> None:

@@ -125,7 +125,6 @@ def test_nothing_remains_of_tools_and_programs(stage: Stage, tmp_path: Path) -> 
 
 
 def test_nothing_remains_after_serving(stage: Stage, tmp_path: Path) -> None:
-    """A server that has answered and is told to end closes its sockets, its threads and its files."""
     left = tmp_path / "left.json"
     with start(stage, left, "serve", "--port", "0") as process:
         assert process.stdout is not None

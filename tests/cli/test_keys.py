@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import subprocess
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 
 from tests.cli.stage import COMMAND, Stage, explained
 from tests.cli.terminals import start_in_terminal
-from tests.keys.bus import bus, gnome_keyring, lock, own_backend, wedged
+from tests.keys.bus import lock, own_backend, wedged
 from tests.servers import SeenStep, Wire, loopback
 
 KEY = "sk-stored-0123456789abcdef"
@@ -22,29 +21,9 @@ OTHER = "sk-other-0123456789abcdef"
 FILE = ("--insecure-storage",)
 
 
-@pytest.fixture
-def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A session bus without a keyring, and the keyring library as it is."""
-    monkeypatch.delenv("PYTHON_KEYRING_BACKEND")
-    with bus(tmp_path) as found:
-        monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", found)
-        monkeypatch.setenv("CONDUCTOR_LLM_KEYRING_SECONDS", "30")  # on a busy machine
-        yield found
-
-
-@pytest.fixture
-def keyring(address: str, home: Path) -> Iterator[str]:
-    """The same with GNOME Keyring on it, unlocked."""
-    with gnome_keyring(address, home):
-        yield address
-
-
 def rows(stage: Stage) -> dict[str, dict[str, object]]:
     done = stage.ok("keys", "list", "--json")
     return {f"{row['provider']} {row['source']}": row for row in done.json}
-
-
-# set, list, rm
 
 
 def test_a_key_is_stored_listed_and_removed(stage: Stage, keyring: str) -> None:
@@ -58,6 +37,7 @@ def test_a_key_is_stored_listed_and_removed(stage: Stage, keyring: str) -> None:
     assert plain[1].split() == ["openai", "keyring", "now", "stored", "-", row["base_url"]]
     assert stage.inside("keys", "rm", "openai").out == "removed the key of openai from the keyring\n"
     assert rows(stage) == {}
+    assert "conductor keys set PROVIDER" in stage.ok("keys", "list").err
 
 
 def test_a_variable_wins_over_a_stored_key(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,16 +49,9 @@ def test_a_variable_wins_over_a_stored_key(stage: Stage, monkeypatch: pytest.Mon
     assert "OPENAI_API_KEY is also set" in stage.inside("keys", "rm", "openai").err
 
 
-def test_the_second_variable_of_a_provider_is_listed_as_such(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GEMINI_API_KEY", KEY)
-    monkeypatch.setenv("GOOGLE_API_KEY", OTHER)
-    states = [(row["source"], row["state"]) for row in stage.inside("keys", "list", "--json").json]
-    assert states == [("GEMINI_API_KEY", "set"), ("GOOGLE_API_KEY", "overridden by GEMINI_API_KEY")]
-
-
 def test_a_key_of_several_workers_is_listed_and_tested_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    tables = [stage.worker(name, 'key_env = "MY_OWN_VARIABLE"') for name in ("mine", "second")]
-    stage.configure("\n".join([*tables, '[workers.own]\nkind = "openai"\nkey_env = "OPENAI_API_KEY"']), workers=())
+    own = '[workers.own]\nkind = "openai"\nkey_env = "OPENAI_API_KEY"'
+    stage.configure(own, workers=dict.fromkeys(("mine", "second"), 'key_env = "MY_OWN_VARIABLE"'))
     monkeypatch.setenv("MY_OWN_VARIABLE", KEY)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     found = [(row["source"], row["workers"]) for row in stage.ok("keys", "list", "--json").json]
@@ -86,12 +59,6 @@ def test_a_key_of_several_workers_is_listed_and_tested_once(stage: Stage, monkey
     (row,) = stage.ok("keys", "test", "openai-compatible", "--json").json
     assert (row["workers"], row["source"], row["base_url"]) == (["mine", "second"], "MY_OWN_VARIABLE", stage.url)
     assert len(stage.server.requests) == 1
-
-
-def test_an_empty_list_says_how_to_store_one(stage: Stage) -> None:
-    done = stage.inside("keys", "list")
-    assert (done.code, done.out) == (0, "")
-    assert "conductor keys set PROVIDER" in done.err
 
 
 @pytest.mark.parametrize(
@@ -113,9 +80,6 @@ def test_a_key_too_short_to_be_hidden_is_reported(stage: Stage) -> None:
     assert stage.inside("keys", "set", "openai", *FILE, given="abcdefgh").err == ""
 
 
-# what is refused
-
-
 @pytest.mark.parametrize("words", [("openai", KEY), (KEY,), ("openai", "--key", KEY), ("openai", f"--key={KEY}")])
 def test_a_key_is_never_an_argument(stage: Stage, words: tuple[str, ...]) -> None:
     assert KEY not in stage.fails(2, "keys", "set", *words).err
@@ -123,8 +87,8 @@ def test_a_key_is_never_an_argument(stage: Stage, words: tuple[str, ...]) -> Non
 
 @pytest.mark.parametrize(
     "key",
-    ["", "\n", f"{KEY}\n{OTHER}", "sk-" + "x" * 10_240, "sk-clé-0123456789", b"\xff\xfesk-0123456789"],
-    ids=["nothing", "a newline", "two lines", "10 KB", "beyond ASCII", "no text"],
+    ["", f"{KEY}\n{OTHER}", b"\xff\xfesk-0123456789"],
+    ids=["nothing", "two lines", "no text"],
 )
 def test_what_is_no_key_is_refused(stage: Stage, key: str | bytes) -> None:
     assert "sk-" not in stage.fails(2, "keys", "set", "openai", *FILE, given=key).err
@@ -134,9 +98,6 @@ def test_what_is_no_key_is_refused(stage: Stage, key: str | bytes) -> None:
 @pytest.mark.parametrize("command", ["set", "rm", "test"])
 def test_an_unknown_provider_gets_the_name_that_was_meant(stage: Stage, command: str) -> None:
     stage.fails(2, "keys", command, "antropic", told="did you mean anthropic?")
-
-
-# without a keyring
 
 
 @pytest.fixture
@@ -190,17 +151,6 @@ def test_without_a_keyring_no_key_is_asked_for(stage: Stage, address: str) -> No
     assert "--insecure-storage" in shown
 
 
-@pytest.mark.parametrize("width", [30, 80])
-def test_an_error_on_a_terminal_is_broken_between_words(stage: Stage, width: int) -> None:
-    program = start_in_terminal(stage, "ask", "hi", "--pool", "small", size=(width, 24))
-    lines = [line.rstrip() for line in program.read().splitlines()]
-    program.close()
-    assert all(len(line) <= width for line in lines)
-    piped = stage.inside("ask", "hi", "--pool", "small")
-    assert " ".join(piped.err.split()) in " ".join(line.strip() for line in lines)
-    assert len(piped.err.splitlines()) == 2
-
-
 def test_a_key_is_in_no_argument_of_any_process(stage: Stage, home: Path) -> None:
     environ = {**own_backend("Hanging"), "CONDUCTOR_LLM_KEYRING_SECONDS": "1"}
     environ["PYTHONPATH"] = os.pathsep.join([environ["PYTHONPATH"], stage.environ()["PYTHONPATH"]])
@@ -215,9 +165,6 @@ def test_a_key_is_in_no_argument_of_any_process(stage: Stage, home: Path) -> Non
                     seen.add(path.read_bytes())
     assert any(b"keys/keyring_process.py" in line for line in seen)
     assert not any(KEY.encode() in line for line in seen)
-
-
-# test
 
 
 def test_keys_are_tested_with_each_providers_word(stage: Stage) -> None:
@@ -259,14 +206,9 @@ def test_the_same_key_of_two_providers_at_one_address_is_tested_for_both(stage: 
 
 
 def test_keys_are_tested_at_the_same_time(stage: Stage) -> None:
-    asked = 0
-    everybody = asyncio.Event()
+    everybody = asyncio.Barrier(3)
 
     async def script(seen: SeenStep, wire: Wire) -> None:
-        nonlocal asked
-        asked += 1
-        if asked == 3:
-            everybody.set()
         await everybody.wait()
         await wire.json({"data": []})
 
@@ -307,9 +249,6 @@ def test_a_damaged_list_is_reported(stage: Stage, home: Path) -> None:
     path.write_text(json.dumps({"keys": 1}))
     for command in (("list",), ("test",), ("rm", "openai")):
         stage.fails(3, "keys", *command, told="keys.json")
-
-
-# the keys of a run
 
 
 def test_a_run_sends_the_key_of_the_keyring(stage: Stage, keyring: str) -> None:

@@ -11,8 +11,7 @@ from conductor_cli.app.conductor_factory import open_conductor
 from conductor_cli.config import load_settings
 from tests.cli.stage import Stage, explained, finished, until
 from tests.servers import aimock
-from tests.tiny_gguf import TRUSTED, Extra, lora, make
-from tests.traces.stored import trace_bytes
+from tests.tiny_gguf import lora, make
 
 
 def test_a_local_model_plans_and_workers_answer(stage: Stage, tiny: Path) -> None:
@@ -60,17 +59,6 @@ def test_a_third_party_provider_mock_answers(stage: Stage, tiny: Path) -> None:
         stage.configure(f"[limits]\nattempts = 1\nsteps = 1\n{worker}", workers=(), conductor=str(tiny))
         done = stage.inside("ask", "What is the capital of France?")
     assert (done.code, done.out) == (0, "The capital of France is Paris.\n")
-
-
-def test_a_checkpoint_of_the_published_recipe_plans_from_a_file(stage: Stage, tmp_path: Path) -> None:
-    brief = make(tmp_path / "brief.gguf", extra=Extra(template=TRUSTED, bias={"\n": 6.0, '"': 6.0}))
-    stage.configure(conductor=str(brief))
-    stage.config.write_text(stage.config.read_text().replace("[conductor]", '[conductor]\nprofile = "published"'))
-    done = stage.inside("ask", "How many?", "--seed", "3", "--format", "json")
-    assert (done.code, done.err) == (0, "")
-    assert done.json["answer"] in ("alpha answers", "beta answers")
-    trace = trace_bytes(next(stage.traces.glob("*.jsonl"))).decode()
-    assert "AVAILABLE LANGUAGE MODELS:\\nModel id 0\\nModel id 1" in trace
 
 
 def test_a_worker_does_not_share_the_conductors_adapter(stage: Stage, tmp_path: Path) -> None:

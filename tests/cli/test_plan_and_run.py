@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.stage import COMMAND, THREE, TWO, Stage
+from tests.cli.stage import THREE, Stage
+from tests.cli.test_streams import run_pipeline
 
 
 def test_plan_writes_a_plan_file_and_calls_no_worker(stage: Stage) -> None:
@@ -39,17 +39,8 @@ json.dump(plan, sys.stdout)
 
 def test_a_plan_goes_through_a_pipe(stage: Stage) -> None:
     stage.plan = "alpha | - | Find it out.\nbeta | 1 | Answer."  # the answer must wait for both
-    setting = f'set -o pipefail; conductor() {{ {shlex.join(COMMAND)} "$@"; }}'
-    script = f'{setting}; conductor plan "How many?" | {shlex.join([sys.executable, "-c", EDIT])} | conductor run -'
-    done = subprocess.run(
-        ["bash", "-c", script],
-        env=stage.environ(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    edit = shlex.join([sys.executable, "-c", EDIT])
+    done = run_pipeline(stage, f'conductor plan "How many?" | {edit} | conductor run -')
     assert (done.returncode, done.stdout) == (0, "beta answers\n")
     assert stage.asked("alpha") == []
     assert len(stage.asked("planner")) == 1
@@ -89,22 +80,6 @@ def test_a_plan_with_a_step_on_the_conductor_needs_one(stage: Stage, tmp_path: P
     stage.fails(5, "run", file, "--recursion", "1")
 
 
-def test_a_plan_is_reviewed_once(stage: Stage) -> None:
-    stage.configure("[limits]\nrecursion = 1")
-    stage.plan = TWO
-    plan = stage.inside("plan", "hi")
-    assert [step["worker"] for step in plan.json["steps"]] == ["alpha", "beta"]
-    done = stage.inside("run", "-", "--format", "json", given=plan.out)
-    assert [step["worker"] for step in done.json["steps"]] == ["alpha", "beta", "self"]
-
-
-def test_limits_of_a_plan_file_hold_and_flags_win(stage: Stage, tmp_path: Path) -> None:
-    steps = [{"worker": "alpha", "subtask": "x"}, {"worker": "beta", "subtask": "y", "access": [1]}]
-    file = written(tmp_path, steps=steps, limits={"calls": 1})
-    assert stage.inside("run", file).code == 6
-    assert stage.inside("run", file, "--max-calls", "2").code == 0
-
-
 THREE_STEPS = [
     {"worker": "alpha", "subtask": f"part {number}", "access": list(range(1, number))} for number in (1, 2, 3)
 ]
@@ -126,9 +101,7 @@ THREE_STEPS = [
 def test_a_plan_file_cannot_raise_a_limit(
     stage: Stage, tmp_path: Path, own: str, plan: dict[str, Any], code: int, calls: int
 ) -> None:
-    stage.configure(f"[limits]\n{own}", workers=())
-    priced = stage.worker("alpha", "price = { input = 1, output = 1 }\n")
-    stage.config.write_text(stage.config.read_text() + priced)
+    stage.configure(f"[limits]\n{own}", workers={"alpha": "price = { input = 1, output = 1 }"})
     done = stage.inside("run", written(tmp_path, steps=THREE_STEPS, limits=plan))
     assert (done.code, len(stage.asked("alpha"))) == (code, calls)
     asked = [f"asks for limits.{name} = " for name in plan]
@@ -145,16 +118,6 @@ def test_how_to_allow_what_a_plan_asks_for(stage: Stage, tmp_path: Path) -> None
     assert stage.ok("-q", "run", file, "--max-calls", "9").err == ""
 
 
-def test_the_question_of_a_plan_keeps_its_files(stage: Stage, tmp_path: Path) -> None:
-    note = tmp_path / "note.txt"
-    note.write_text("content of the note")
-    plan = stage.inside("plan", "What does it say?", "-f", note, "--system", "Be brief.")
-    stage.inside("run", "-", given=plan.out)
-    sent = json.dumps(stage.asked("alpha")[0].json)
-    assert "content of the note" in sent
-    assert "Be brief." in sent
-
-
 def written(folder: Path, **more: Any) -> Path:
     plan = {"format": 1, "question": "How many?", "steps": [{"worker": "alpha", "subtask": "Answer.", "access": []}]}
     file = folder / "plan.json"
@@ -165,12 +128,8 @@ def written(folder: Path, **more: Any) -> Path:
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown worker": ({"steps": [{"worker": "zeta", "subtask": "x"}]}, "zeta"),
     "a later step": ({"steps": [{"worker": "alpha", "subtask": "x", "access": [1]}]}, "itself or a later step"),
-    "an empty subtask": ({"steps": [{"worker": "alpha", "subtask": " "}]}, "empty subtask"),
     "no steps": ({"steps": []}, "at least one step"),
-    "six steps": ({"steps": [{"worker": "alpha", "subtask": "x"}] * 6}, "limit of 5"),
-    "steps that are none": ({"steps": "alpha"}, "steps: expected a list"),
     "an empty question": ({"question": " "}, "its question is empty"),
-    "another format": ({"format": 2}, "format 2"),
     "an unknown limit": ({"limits": {"weight": 1}}, "weight"),
     "a limit out of bounds": ({"limits": {"steps": 99}}, "limits.steps is 99"),
     "a limit of another type": ({"limits": {"cost": "cheap"}}, "limits.cost"),
@@ -184,9 +143,7 @@ def test_a_wrong_plan_is_refused_with_the_place(stage: Stage, tmp_path: Path, wh
     assert stage.server.requests == []
 
 
-@pytest.mark.parametrize(
-    "text", ["", "no json", "[]", '{"a": 1}', "null", "[" * 100_000, '{"steps": 1, "question": 2}']
-)
+@pytest.mark.parametrize("text", ["", "no json", "[" * 100_000])
 def test_a_file_that_is_not_a_plan_is_refused(stage: Stage, text: str) -> None:
     assert ("stdin is not a plan" if text else "stdin is empty") in stage.fails(2, "run", "-", given=text).err
 

@@ -13,35 +13,12 @@ FAR = '[workers.far]\nkind = "openai-compatible"\nbase_url = "http://192.0.2.1/v
 """An address that no test may reach."""
 
 
-def nobody_was_asked(stage: Stage) -> bool:
-    return not [seen for seen in stage.server.requests if seen.method == "POST"]
-
-
-def test_a_denied_worker_is_not_asked(stage: Stage) -> None:
-    stage.plan = TWO
-    stage.configure()
-    done = stage.ok("ask", "--deny", "beta", "--format", "jsonl", "How many?")
-    assert not stage.asked("beta")
-    assert done.events[0]["policy"]["deny"] == ["beta"]
-    assert [worker["name"] for worker in done.events[0]["pool"]["workers"]] == ["alpha"]
-    assert "beta" not in json.dumps(stage.asked("planner")[0].json)
-
-
-def test_who_is_allowed_by_tag_is_asked(stage: Stage) -> None:
-    stage.configure(more='[policy]\nallow = ["tag:eu"]\n' + stage.worker("gamma", 'tags = ["eu"]'))
-    assert [step["worker"] for step in stage.inside("ask", "How many?", "--format", "json").json["steps"]] == ["gamma"]
-    done = stage.ends(3, "ask", "How many?", "--allow", "alpha")
-    assert "the policy allows no worker (gamma: policy.allow names only alpha; " in done.err
-
-
 @pytest.mark.parametrize(
     ("flags", "code", "said"),
     [
         (("--deny", "alpha,beta"), 3, "the policy allows no worker (alpha: policy.deny names alpha; beta: "),
         (("--allow", "alhpa"), 2, "no worker matches 'alhpa'\n  did you mean alpha?"),
-        (("--deny", "alpah"), 2, "no worker matches 'alpah'\n  did you mean alpha?"),
         (("--allow", "alpha,qqq"), 2, "no worker matches 'qqq'\n  see names, kinds and tags: conductor workers list"),
-        (("--deny", "tag:eu"), 2, "no worker matches 'tag:eu'"),
         (("--deny", "provider:opnai"), 2, "no worker matches 'provider:opnai'\n  did you mean provider:openai?"),
         (("--workers", "alhpa"), 2, "unknown worker 'alhpa'\n  did you mean alpha?"),
         (("--workers", "beta", "--deny", "beta"), 3, "worker beta may not be asked: policy.deny names beta"),
@@ -52,7 +29,6 @@ def test_who_is_allowed_by_tag_is_asked(stage: Stage) -> None:
         ),
         (("--conductor", "openai/m", "--deny", "provider:openai"), 3, "policy.deny names provider:openai"),
         (("--allow", ""), 2, "--allow is ['']; expected a list of worker names"),
-        (("--deny", "tag:"), 2, "--deny is ['tag:']; expected a list of worker names"),
     ],
 )
 def test_what_allows_nothing_ends_before_any_call(stage: Stage, flags: tuple[str, ...], code: int, said: str) -> None:
@@ -60,7 +36,7 @@ def test_what_allows_nothing_ends_before_any_call(stage: Stage, flags: tuple[str
     done = stage.inside("ask", "How many?", *flags)
     assert (done.code, done.out) == (code, "")
     assert said in done.err
-    assert nobody_was_asked(stage)
+    assert stage.posts == []
 
 
 @pytest.mark.parametrize("command", [("plan", "x"), ("run", "PLAN"), ("eval", "CASES", "--yes")])
@@ -72,7 +48,7 @@ def test_a_mistyped_rule_ends_every_command(stage: Stage, tmp_path: Path, comman
     done = stage.inside(*words, "--deny", "btea", given="What?\n")
     assert (done.code, done.out) == (2, "")
     assert "no worker matches 'btea'\n  did you mean beta?" in done.err
-    assert nobody_was_asked(stage)
+    assert stage.posts == []
 
 
 def test_a_rule_may_name_a_provider_or_a_worker_that_the_run_does_not_use(stage: Stage) -> None:
@@ -94,13 +70,6 @@ def test_a_rule_may_name_a_worker_that_was_found(stage: Stage, monkeypatch: pyte
     assert stage.inside("plan", "What?", "--deny", "opnai").code == 2
 
 
-def test_nothing_leaves_this_machine_with_local_only(stage: Stage) -> None:
-    stage.plan = "alpha | - | one\nfar | - | two\nalpha | 1 2 | Answer."
-    stage.configure(more=FAR)
-    done = stage.ok("ask", "--local-only", "How many?", "--format", "json")
-    assert "far" not in [step["worker"] for step in done.json["steps"]]
-
-
 def test_a_plan_file_is_held_to_the_rules_before_a_worker_is_called(stage: Stage) -> None:
     stage.configure(more='[policy]\nfiles_only = ["alpha"]')
     steps = [{"worker": "alpha", "subtask": "Read it.", "access": []}]
@@ -114,14 +83,6 @@ def test_a_plan_file_is_held_to_the_rules_before_a_worker_is_called(stage: Stage
     done = stage.ends(3, "run", given=json.dumps(bad))
     assert "step 2 shows beta the answer of step 1, which may quote the attached files" in done.err
     assert len(stage.server.requests) == before
-
-
-def test_a_rule_kept_from_a_conversation_is_named(stage: Stage) -> None:
-    stage.plan = "alpha | - | Answer it."
-    assert stage.inside("ask", "--deny", "beta", "What?").code == 0
-    done = stage.ends(3, "ask", "--continue", "--workers", "beta", "And then?")
-    assert "worker beta may not be asked: policy.deny names beta" in done.err
-    assert "a new conversation drops the rules of this one" in done.err
 
 
 def test_a_resumed_run_is_held_to_the_rules_that_it_began_with(stage: Stage) -> None:
@@ -145,27 +106,6 @@ def test_a_project_file_narrows_and_says_so(stage: Stage, tmp_path: Path) -> Non
     shown = stage.inside("config", "show", "--json", cwd=tmp_path).json
     assert shown["policy.deny"] == {"value": ["beta"], "from": str(file)}
     assert str(file) in stage.inside("config", "show", cwd=tmp_path).out
-
-
-def test_a_project_file_that_adds_an_endpoint_is_refused_by_name(stage: Stage, tmp_path: Path) -> None:
-    stage.configure()
-    (tmp_path / ".conductor.toml").write_text('[workers.evil]\nkind = "openai-compatible"\nbase_url = "http://x/v1"')
-    done = stage.ends(3, "ask", "How many?", cwd=tmp_path)
-    assert ".conductor.toml, line 1: a project file can only narrow settings, so it cannot set workers.evil" in done.err
-    assert nobody_was_asked(stage)
-
-
-def test_rules_are_set_and_shown_like_other_settings(stage: Stage) -> None:
-    stage.configure()
-    assert (
-        stage.inside("config", "set", "policy.files_only", "alpha, tag:eu").out == "policy.files_only = alpha, tag:eu\n"
-    )
-    assert 'files_only = [\n    "alpha",\n    "tag:eu",\n]' in stage.own.read_text()
-    assert stage.inside("config", "show", "policy.files_only").out == "alpha, tag:eu\n"
-    done = stage.inside("ask", "How many?")
-    assert (done.code, done.out) == (0, "alpha answers\n")
-    assert "policy.files_only: no worker matches tag:eu" in done.err
-    assert stage.inside("config", "set", "policy.deny", "a b").code == 2
 
 
 def test_a_conversation_goes_on_under_the_rules_that_it_began_with(stage: Stage) -> None:

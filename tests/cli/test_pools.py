@@ -5,19 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-import tomllib
-from typing import Any
 
 import pytest
 
 from tests.cli.stage import Stage, finished, refuses, says, stalls
 from tests.cli.terminals import terminal
-from tests.servers import SeenStep, Wire, delta
-
-
-def settings(stage: Stage) -> dict[str, Any]:
-    """What conductor's own file holds."""
-    return tomllib.loads(stage.own.read_text()) if stage.own.exists() else {}
+from tests.servers import Script, SeenStep, Wire, delta
 
 
 def own(stage: Stage, *names: str) -> None:
@@ -25,9 +18,6 @@ def own(stage: Stage, *names: str) -> None:
     stage.configure(workers=())
     for name in names:
         stage.inside("workers", "add", name, "-k", "openai-compatible", "--base-url", stage.url, "--model", name)
-
-
-# pools
 
 
 @pytest.mark.parametrize("command", ["ask", "plan"])
@@ -50,6 +40,10 @@ def test_a_pool_in_use_is_that_of_every_run_that_names_none(stage: Stage) -> Non
     assert stage.inside("ask", "hi", "--pool", "").out == "alpha answers\n"
     stage.inside("config", "set", "conductor.pool", "default")
     assert stage.inside("ask", "hi").out == "alpha answers\n"
+    stage.configure('pool = "gone"\n[limits]\nattempts = 1')
+    stage.fails(3, "ask", "hi", told=f"conductor.pool is from {stage.config}")
+    stage.configure('[pools.mine]\nworkers = ["alpha", "zeta"]')
+    stage.fails(3, "ask", "hi", "--pool", "mine", told=(f"{stage.config}, line", "names 'zeta'"))
 
 
 def test_a_run_is_finished_with_its_own_workers(stage: Stage) -> None:
@@ -72,17 +66,6 @@ def test_a_run_is_finished_with_its_own_workers(stage: Stage) -> None:
 )
 def test_a_wrong_pool_is_reported(stage: Stage, arguments: tuple[str, ...], told: str) -> None:
     stage.fails(2, *arguments, told=told)
-
-
-def test_a_pool_is_checked_when_it_is_used(stage: Stage) -> None:
-    stage.configure('[pools.mine]\nworkers = ["alpha", "zeta"]')
-    assert stage.inside("workers", "list").code == 0
-    stage.fails(3, "ask", "hi", "--pool", "mine", told=(f"{stage.config}, line", "names 'zeta'"))
-    stage.configure('pool = "gone"\n[limits]\nattempts = 1')
-    stage.fails(3, "ask", "hi", told=f"conductor.pool is from {stage.config}")
-
-
-# workers by several names, tags, settings
 
 
 def test_a_pool_without_an_enabled_worker_is_refused(stage: Stage) -> None:
@@ -121,7 +104,7 @@ def test_tags_and_settings_are_added_shown_and_taken_out(stage: Stage) -> None:
     assert stage.inside("workers", "show", "g", "--json").json["price_from"].startswith("litellm ")
     assert "not measured: arXiv 2512.04388" in shown
     assert stage.inside("workers", "add", "g", "--set", "temperature=").out.startswith("changed g")
-    assert "temperature" not in settings(stage)["workers"]["g"]
+    assert "temperature" not in stage.own_settings["workers"]["g"]
     assert stage.inside("workers", "add", "g", "-m", "gemini-2.5-pro").out.startswith("changed g: nothing, ")
     assert stage.inside("workers", "add", "g", "--set", "tags=", "-m", "m").out.startswith("changed g: model, tags;")
     for wrong in (("--set", "kind="), ("--set", "reasoning_effort=low"), ("--set", "tags=a b")):
@@ -147,19 +130,8 @@ def test_what_a_new_worker_lacks_is_named_as_an_option(stage: Stage, words: tupl
     assert "base_url" not in done.err
 
 
-def test_who_reads_a_worker_and_what_it_costs_is_shown(stage: Stage) -> None:
-    shown = stage.inside("workers", "show", "alpha").out
-    assert "this machine" in shown
-    assert "unknown" in shown
-    stage.fails(2, "workers", "show", "nobody")
-
-
-# workers test
-
-
 def test_a_test_is_one_token_with_the_workers_own_settings(stage: Stage) -> None:
-    thinking = stage.worker("beta", 'reasoning_effort = "low"')
-    stage.configure(f"[limits]\nattempts = 1\n{thinking}", workers=("alpha",))
+    stage.configure(workers={"beta": 'reasoning_effort = "low"', "alpha": ""})
     stage.models["alpha"] = stalls("re")
     rows = stage.inside("workers", "test", "--json").json
     assert [(row["name"], row["state"]) for row in rows] == [("beta", "ok"), ("alpha", "ok")]
@@ -181,8 +153,7 @@ def test_thinking_is_a_token_too(stage: Stage) -> None:
 
 
 def test_a_refused_setting_is_named(stage: Stage) -> None:
-    cool = stage.worker("beta", "temperature = 0.2")
-    stage.configure(f"[limits]\nattempts = 1\n{cool}", workers=("alpha",))
+    stage.configure(workers={"beta": "temperature = 0.2", "alpha": ""})
     stage.models["beta"] = refuses(400, "Unsupported value: 'temperature' does not support 0.2 with this model.")
     done = stage.ends(1, "workers", "test")
     assert "beta does not accept temperature = 0.2" in done.out
@@ -190,25 +161,19 @@ def test_a_refused_setting_is_named(stage: Stage) -> None:
     assert [line.split()[0] for line in done.out.splitlines() if " alpha: " in line] == ["ok"]
 
 
-def test_workers_are_tested_at_the_same_time(stage: Stage) -> None:
-    both = asyncio.Barrier(2)
+def late(release: threading.Event) -> Script:
+    """A model that answers once it is released."""
 
-    async def waits(seen: SeenStep, wire: Wire) -> None:
-        await both.wait()
-        await says("Yes.")(seen, wire)
+    async def script(seen: SeenStep, wire: Wire) -> None:
+        await asyncio.to_thread(release.wait, 20)
+        await says("late")(seen, wire)
 
-    stage.models = {"alpha": waits, "beta": waits}
-    assert stage.inside("workers", "test").code == 0
+    return script
 
 
 def test_each_result_comes_as_soon_as_it_is_known(stage: Stage) -> None:
     release = threading.Event()
-
-    async def waits(seen: SeenStep, wire: Wire) -> None:
-        await asyncio.to_thread(release.wait, 20)
-        await says("late")(seen, wire)
-
-    stage.models["alpha"] = waits
+    stage.models["alpha"] = late(release)
     with stage.start("workers", "test") as process:
         assert process.stdout is not None
         assert process.stdout.readline().split()[:2] == [b"ok", b"beta:"]
@@ -222,12 +187,7 @@ def test_each_result_comes_as_soon_as_it_is_known(stage: Stage) -> None:
 @pytest.mark.parametrize("command", [("workers", "test"), ("doctor",)], ids=["workers test", "doctor"])
 def test_a_terminal_shows_what_still_runs(stage: Stage, command: tuple[str, ...]) -> None:
     release = threading.Event()
-
-    async def waits(seen: SeenStep, wire: Wire) -> None:
-        await asyncio.to_thread(release.wait, 20)
-        await says("late")(seen, wire)
-
-    stage.models["alpha"] = waits
+    stage.models["alpha"] = late(release)
     with terminal(stage, *command) as screen:
         shown = screen.until("alpha 1 s")
         assert shown.splitlines()[-1].startswith("waiting for ")
@@ -238,7 +198,6 @@ def test_a_terminal_shows_what_still_runs(stage: Stage, command: tuple[str, ...]
 
 
 def test_a_pool_is_tested(stage: Stage) -> None:
-    """`--pool` names whom to ask."""
     stage.pool("small", "beta")
     rows = stage.inside("workers", "test", "--pool", "small", "--json").json
     assert [row["name"] for row in rows] == ["beta"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.stage import PLANNER, TWO, Done, Stage, says
+from tests.cli.stage import PLANNER, TWO, Done, Stage
 from tests.servers import SeenStep, Wire
 
 STEPS = [
@@ -58,30 +58,6 @@ def test_a_server_that_takes_a_grammar_is_asked_for_lines(stage: Stage) -> None:
     (form,) = sent(stage)
     assert list(form) == ["grammar"]
     assert '" | "' in form["grammar"]
-
-
-def test_a_server_of_which_nothing_is_known_is_asked_for_lines_and_put_right(stage: Stage) -> None:
-    replies = iter((says("Here is | what I would do."), says(TWO)))
-
-    async def script(seen: SeenStep, wire: Wire) -> None:
-        await next(replies)(seen, wire)
-
-    stage.models[PLANNER] = script
-    done = asked(stage, "somebody")
-    assert done.code == 0, done.err
-    assert done.events[0]["profile"] == "prompted"
-    assert [event["kind"] for event in done.events].count("plan_rejected") == 1
-    assert done.events[-1]["answer"] == "beta answers"
-    assert sent(stage) == [{}, {}]
-
-
-def test_what_is_set_is_done_whatever_the_server_takes(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CONDUCTOR_LLM_CONDUCTOR_PROFILE", "prompted")
-    stage.plan = TWO
-    done = asked(stage, "library")
-    assert done.code == 0, done.err
-    assert done.events[0]["profile"] == "prompted"
-    assert sent(stage) == [{}]
 
 
 def test_a_worker_of_a_provider_that_keeps_schemas_plans_in_json(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

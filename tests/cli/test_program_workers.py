@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from pathlib import Path
 
@@ -52,13 +51,6 @@ def test_settings_of_programs_are_checked_with_file_and_line(stage: Stage) -> No
     ):
         stage.configure(more=f'[workers.p]\nkind = "command"\n{line}')
         stage.ends(3, "workers", "list", told=(words, "config.toml, line"))
-
-
-def test_a_failing_program_costs_the_other_steps_nothing(stage: Stage) -> None:
-    stage.plan = "bad | - | First.\nalpha | 1 | Second."
-    stage.configure(more='[workers.bad]\nkind = "command"\ncommand = ["sh", "-c", "echo no luck >&2; exit 3"]')
-    assert "sh ended with exit code 3: no luck" in json.dumps(stage.ok("ask", "hi", "--format", "json").json["notices"])
-    assert len(stage.asked("alpha")) + len(stage.asked("beta")) == 2
 
 
 def test_the_seconds_of_a_program_hold_instead_of_the_timeouts(stage: Stage) -> None:

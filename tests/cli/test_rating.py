@@ -20,9 +20,7 @@ def carded(stage: Stage) -> Stage:
 
 
 def configure(stage: Stage, more: str = "") -> None:
-    stage.configure(more, workers=())
-    with stage.config.open("a") as file:
-        file.writelines(stage.worker(name, CARDS) + "\n" for name in ("alpha", "beta"))
+    stage.configure(more, workers=dict.fromkeys(("alpha", "beta"), CARDS))
 
 
 def asked(stage: Stage, plan: str) -> str:
@@ -62,13 +60,6 @@ def test_the_last_rating_of_a_run_counts_and_outlives_its_trace(carded: Stage) -
     assert cards(carded)["beta"]["good"] == 1
     text = carded.traces.with_name("ratings.jsonl").read_text()
     assert not [word for word in ("How many", "Find it", "answers") if word in text]
-
-
-def test_a_worker_that_was_replaced_gets_a_bad_share(carded: Stage) -> None:
-    carded.models["alpha"] = refuses(500)
-    asked(carded, "alpha | - | Answer it.")
-    assert "alpha 0.50 bad, for a failed attempt" in carded.inside("trace", "rate", "last", "good").out
-    assert (cards(carded)["alpha"]["bad"], cards(carded)["beta"]["good"]) == (1, 1)
 
 
 @pytest.mark.parametrize(

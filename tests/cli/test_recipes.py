@@ -25,7 +25,7 @@ PRICE: Final = "price = { input = 1, output = 1 }"
 @pytest.fixture
 def pool(stage: Stage) -> Stage:
     """The four workers of the recipes, with a price, since the templates limit their cost."""
-    stage.configure(workers=(), more="\n".join(stage.worker(name, PRICE) for name in WORKERS))
+    stage.configure(workers=dict.fromkeys(WORKERS, PRICE))
     for name in WORKERS:
         stage.models[name] = says(json.dumps({"block": True, "findings": [FINDING]}))
     return stage

@@ -45,39 +45,6 @@ def test_silence_that_was_asked_for_is_kept(stage: Stage, flags: tuple[str, ...]
     assert (done.code, done.out, done.err) == (0, "beta answers\n", "")
 
 
-def test_json_names_both_workers_and_each_failed_attempt(stage: Stage) -> None:
-    stage.configure(TWICE)
-    stage.models = {"alpha": refuses(500)}
-    for found in (stage.inside("ask", "1+1", "--format", "json").json, stage.inside("trace", "show", "--json").json):
-        (step,) = found["steps"]
-        assert (step["planned_worker"], step["worker"], step["error"]) == ("alpha", "beta", None)
-        assert [(item["attempt"], item["worker"], item["reason"]) for item in step["failed_attempts"]] == [
-            (1, "alpha", "overloaded"), (2, "alpha", "overloaded"),
-        ]  # fmt: skip
-        assert all(item["message"].endswith("server error (500): no") for item in step["failed_attempts"])
-        times = [item[name] for item in step["failed_attempts"] for name in ("started", "ended")]
-        assert times == sorted(times)
-        ((step_number, recovered),) = [(item["step"], item["recovered"]) for item in found["notices"]]
-        assert (step_number, recovered) == (1, True)
-
-
-def test_the_list_marks_the_run(stage: Stage) -> None:
-    stage.models = {"alpha": refuses(500)}
-    told = stage.inside("ask", "1+1").err.removeprefix("conductor: ").strip()
-    assert "finished, recovered" in stage.inside("trace", "list").out
-    (row,) = stage.inside("trace", "list", "--json").json
-    assert (row["state"], row["recovered"]) == ("finished", [told])
-
-
-def test_a_plan_that_was_replaced_is_told(stage: Stage) -> None:
-    stage.plan = "This is no plan at all."
-    done = stage.inside("ask", "1+1", "--format", "json")
-    assert done.err == "conductor: the planner's output was not a valid plan; as a fallback, worker alpha answers\n"
-    assert [item["reason"] for item in done.json["rejected_plans"]] == ["plan_invalid", "plan_invalid"]
-    assert [item["recovered"] for item in done.json["notices"]] == [True]
-    assert "finished, recovered" in stage.inside("trace", "list").out
-
-
 def test_a_worker_without_a_key_is_told(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     stage.configure('[limits]\nattempts = 1\n[workers.remote]\nkind = "openai"')
@@ -86,19 +53,3 @@ def test_a_worker_without_a_key_is_told(stage: Stage, monkeypatch: pytest.Monkey
     (line,) = done.err.splitlines()
     assert line.startswith("conductor: note: remote is left out: ")
     assert "OPENAI_API_KEY is not set; hint: export OPENAI_API_KEY=…, or conductor keys set openai" in line
-
-
-@pytest.mark.parametrize("more", [(), ("--step", "1")])
-def test_a_stored_run_is_shown_with_its_failed_attempts(stage: Stage, more: tuple[str, ...]) -> None:
-    stage.configure(TWICE)
-    stage.models = {"alpha": refuses(500)}
-    stage.inside("ask", "1+1")
-    shown = " ".join(stage.inside("trace", "show", *more).out.split())
-    assert "instead of alpha" in shown
-    assert "attempt 1, alpha, after 0." in shown
-    assert shown.count("server error (500): no") == 2
-    assert "beta takes over" in shown
-    stage.models = {"alpha": refuses(401)}
-    stage.inside("ask", "1+1")
-    shown = " ".join(stage.inside("trace", "show", *more).out.split())
-    assert f"hint: conductor keys set openai-compatible --base-url {stage.url}" in shown

@@ -43,12 +43,6 @@ def test_what_the_demo_models_cannot_read_or_do_is_refused(
     stage.fails(2, "ask", "--rehearsal", QUESTION, *more, told=told)
 
 
-def test_a_plan_is_made_edited_and_run(stage: Stage) -> None:
-    planned = stage.ok("plan", "--rehearsal", QUESTION)
-    done = stage.inside("run", "-", "--rehearsal", given=planned.out)
-    assert (done.code, done.out.strip()) == (0, "OYKOT")
-
-
 def test_a_stopped_demo_run_is_resumed_by_the_demo_models(stage: Stage) -> None:
     plan = stage.inside("plan", "--rehearsal", QUESTION).out
     stopped = stage.inside("run", "-", "--rehearsal", "--max-calls", "1", given=plan)
@@ -71,10 +65,3 @@ def test_another_conductor_can_plan_for_the_demo_workers(stage: Stage) -> None:
     stage.models["alpha"] = says("E | - | capital of Japan\nA | 1 | spell it backwards")
     done = stage.inside("ask", "--rehearsal", "--conductor", f"{stage.url}", QUESTION)
     assert (done.code, done.out.strip()) == (0, "OYKOT")
-
-
-def test_a_question_gets_the_same_plans_each_time(stage: Stage) -> None:
-    asked = [stage.inside("ask", "--rehearsal", "reverse the symbol for iron", "--format", "jsonl") for _ in range(2)]
-    first, second = ([event["text"] for event in done.events if event["kind"] == "plan_rejected"] for done in asked)
-    assert first == second
-    assert len(set(first)) > 1

@@ -18,7 +18,7 @@ import pytest
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.redact import REDACTED, Secrets
 from conductor_cli.models.catalog import open_model, secrets_around
-from tests.cli.stage import PLANNER, Done, Stage, says
+from tests.cli.stage import PLANNER, Done, Stage, replies, says
 from tests.servers import Script, SeenStep, Wire, delta, usage
 from tests.traces.stored import trace_bytes
 
@@ -100,14 +100,6 @@ def in_band(text: str) -> Script:
     return script
 
 
-def body(text: str, kind: str, status: int = 200, **headers: str) -> Script:
-    async def script(seen: SeenStep, wire: Wire) -> None:
-        await wire.head(status, kind, **headers)
-        await wire.send(text)
-
-    return script
-
-
 PLANTED: dict[str, Script] = {
     "refused key": error(401, everything()),
     "long error": error(400, "x" * 280 + KEY + everything()),
@@ -115,11 +107,11 @@ PLANTED: dict[str, Script] = {
     "overloaded": error(503, everything()),
     "rate": error(429, everything(), "rate_limit_exceeded"),
     "in the stream": in_band(everything()),
-    "web page": body(f"<html><body>{everything()}</body></html>", "text/html"),
-    "bad status page": body(f"<html><body>{everything()}</body></html>", "text/html", 500),
-    "garbage": body(f"data: {everything()}\n\n", "text/event-stream"),
-    "not a reply": body(json.dumps({"said": everything()}), "application/json"),
-    "redirect": body("", "text/plain", 302, location=f"/login?key={quote(KEY, safe='')}"),
+    "web page": replies(f"<html><body>{everything()}</body></html>", "text/html"),
+    "bad status page": replies(f"<html><body>{everything()}</body></html>", "text/html", 500),
+    "garbage": replies(f"data: {everything()}\n\n", "text/event-stream"),
+    "not a reply": replies(json.dumps({"said": everything()}), "application/json"),
+    "redirect": replies("", "text/plain", 302, location=f"/login?key={quote(KEY, safe='')}"),
     "answer": streamed(f"your key is {KEY}, in base64 {PLAN_FORMATS['base64']}", 3),
     "answer at once": says(everything()),
     "thinking": thinking(f"the key is {KEY}."),
@@ -201,7 +193,7 @@ def test_an_evaluation_holds_a_key_only_where_its_user_wrote_it(keyed: Stage, tm
 
 def test_a_key_from_a_variable_is_hidden_as_well(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_OWN_VARIABLE", KEY)
-    stage.configure(stage.worker("alpha", 'key_env = "MY_OWN_VARIABLE"'), workers=())
+    stage.configure(workers={"alpha": 'key_env = "MY_OWN_VARIABLE"'})
     stage.models = {"alpha": streamed(f"it is {KEY}.", 5)}
     done = stage.ok("ask", "why?", "--format", "json")
     assert done.json["answer"] == f"it is {REDACTED}."
@@ -233,9 +225,6 @@ def test_keys_that_litellm_reads_itself_are_hidden() -> None:
     environ = {"COHERE_API_KEY": "co-0123456789", "AWS_SECRET_ACCESS_KEY": "aws/0123456789", "KEYBOARD": "dvorak-us"}
     known = Secrets(*secrets_around(Worker(name="w", kind="litellm", model="cohere/x"), environ))
     assert known.redact("co-0123456789 aws/0123456789 dvorak-us") == f"{REDACTED} {REDACTED} dvorak-us"
-
-
-# where a stored key goes
 
 
 def test_a_stored_key_is_sent_to_its_own_address_only(stage: Stage) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.core import TyperGroup
@@ -13,14 +11,6 @@ from typer.core import TyperGroup
 from conductor_cli.cli.command_tree import COMMANDS
 from conductor_cli.cli.typer_classes import load_command
 from tests.cli.stage import SOURCE, Stage, refuses, replies
-
-
-def settings(stage: Stage) -> dict[str, Any]:
-    """What conductor's own file holds."""
-    return tomllib.loads(stage.own.read_text()) if stage.own.exists() else {}
-
-
-# workers
 
 
 def test_the_models_of_a_server_are_listed(stage: Stage) -> None:
@@ -42,7 +32,7 @@ def test_a_worker_is_added_listed_used_and_removed(stage: Stage) -> None:
         "workers", "add", "gamma", *base, "--model", "gamma", "--set", "about=sums", "--set", "price=0.5,2"
     )
     assert (done.code, done.err) == (0, "")
-    assert settings(stage)["workers"]["gamma"] == {
+    assert stage.own_settings["workers"]["gamma"] == {
         "kind": "openai-compatible", "model": "gamma", "about": "sums", "base_url": stage.url,
         "price": {"input": "0.5", "output": "2"},
     }  # fmt: skip
@@ -52,16 +42,16 @@ def test_a_worker_is_added_listed_used_and_removed(stage: Stage) -> None:
     stage.plan = "gamma | - | Answer."
     assert stage.inside("ask", "hi").out == "gamma answers\n"
     assert stage.inside("workers", "rm", "gamma").out == "removed gamma\n"
-    assert settings(stage) == {}
+    assert stage.own_settings == {}
 
 
 def test_a_worker_is_changed_by_adding_it_again(stage: Stage) -> None:
     add = ["workers", "add", "gamma", "--kind"]
     stage.inside(*add, "openai-compatible", "--base-url", stage.url, "--model", "one")
     stage.inside(*add, "openai-compatible", "--model", "two")
-    assert settings(stage)["workers"]["gamma"]["base_url"] == stage.url
+    assert stage.own_settings["workers"]["gamma"]["base_url"] == stage.url
     stage.inside(*add, "ollama", "--model", "three")
-    assert settings(stage)["workers"]["gamma"] == {"kind": "ollama", "model": "three"}
+    assert stage.own_settings["workers"]["gamma"] == {"kind": "ollama", "model": "three"}
 
 
 def test_the_users_own_file_is_never_written(stage: Stage) -> None:
@@ -74,15 +64,11 @@ def test_the_users_own_file_is_never_written(stage: Stage) -> None:
 
 WRONG_WORKERS = {
     "bad name": ["bad name", "--kind", "openai"],
-    "self": ["self", "--kind", "openai"],
     "no file": ["x", "--kind", "llama", "--model", "/missing.gguf"],
-    "not a gguf": ["x", "--kind", "llama", "--model", __file__],
     "address": ["x", "--kind", "openai-compatible", "--base-url", "ftp://here"],
     "password": ["x", "--kind", "ollama", "--base-url", "http://me:secret@here/v1"],
     "key": ["x", "--kind", "openai", "--set", "key_env=sk-a1b2c3"],
     "one price": ["x", "--kind", "openai", "--set", "price=1"],
-    "no price": ["x", "--kind", "openai", "--set", "price=a,b"],
-    "negative": ["x", "--kind", "openai", "--set", "price=1,-1"],
     "temperature": ["x", "--kind", "openai", "--set", "temperature=nan"],
 }
 
@@ -113,15 +99,12 @@ def test_a_broken_entry_can_be_removed(stage: Stage) -> None:
     assert stage.inside("ask", "hi").code == 0
 
 
-# model
-
-
 def test_a_model_is_chosen_and_found_again(stage: Stage, tiny: Path) -> None:
     stage.config.write_text(stage.config.read_text().replace("[conductor]\nmodel", "[conductor]\n#"))
     for name in (str(tiny), f"{stage.url}#planner", "alpha", "openai/gpt-9"):
         stage.ok("model", "use", name)
         assert stage.inside("config", "show", "conductor.model").out == f"{name}\n"
-    assert settings(stage) == {"conductor": {"model": "openai/gpt-9"}}
+    assert stage.own_settings == {"conductor": {"model": "openai/gpt-9"}}
 
 
 @pytest.mark.parametrize("name", ["missing.gguf", "ftp://here", "nobody", "nobody/model", __file__, "/"])
@@ -132,9 +115,6 @@ def test_a_model_that_cannot_plan_is_not_chosen(stage: Stage, name: str) -> None
 
 def test_an_empty_name_is_not_a_model(stage: Stage) -> None:
     assert stage.inside("model", "use", "").code == 2
-
-
-# config
 
 
 def test_a_setting_is_shown_with_where_it_comes_from(stage: Stage) -> None:
@@ -148,14 +128,6 @@ def test_a_setting_is_shown_with_where_it_comes_from(stage: Stage) -> None:
     assert shown["limits.recursion"] == {"value": 0, "from": "default"}
 
 
-def test_a_setting_is_set_and_taken_out_again(stage: Stage) -> None:
-    assert stage.inside("config", "set", "limits.cost", "0.25").out == "limits.cost = 0.25\n"
-    assert stage.inside("config", "show", "limits.cost").out == "0.25\n"
-    assert settings(stage) == {"limits": {"cost": "0.25"}}
-    assert stage.inside("config", "set", "limits.cost", "default").out == "limits.cost = none\n"
-    assert settings(stage) == {}
-
-
 def test_a_setting_without_effect_prints_a_notice(stage: Stage) -> None:
     done = stage.inside("config", "set", "limits.attempts", "3")
     assert (done.code, done.out) == (0, "limits.attempts = 1\n")
@@ -165,9 +137,8 @@ def test_a_setting_without_effect_prints_a_notice(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("limits.steps", "9"), ("limits.steps", "many"), ("limits.seconds", "-1"), ("limits.seconds", "nan"),
-        ("limits.cost", "0"), ("limits.cost", "NaN"), ("conductor.mode", "turbo"), ("conductor.gpu_layers", "most"),
-        ("conductor.context", "1"), ("traces.keep", "perhaps"), ("limits.weight", "1"), ("limits", "1"), ("", "1"),
+        ("limits.steps", "9"), ("limits.seconds", "nan"), ("limits.cost", "0"), ("conductor.mode", "turbo"),
+        ("limits.weight", "1"), ("limits", "1"), ("", "1"),
     ],
 )  # fmt: skip
 def test_a_value_that_no_run_could_use_is_refused(stage: Stage, name: str, value: str) -> None:
@@ -175,12 +146,7 @@ def test_a_value_that_no_run_could_use_is_refused(stage: Stage, name: str, value
     assert not stage.own.exists()
 
 
-def test_an_unknown_setting_is_not_got(stage: Stage) -> None:
-    stage.fails(2, "config", "show", "limits.weight")
-
-
 def test_the_files_are_named(stage: Stage) -> None:
-    """`config show` names both files; `--config` replaces the user's one."""
     files = ["yours:", str(stage.config), "conductor's:", str(stage.own)]
     done = stage.inside("config", "show")
     assert (done.err, done.out.split()[-4:]) == ("", files)
@@ -195,17 +161,9 @@ def test_settings_that_cannot_be_written_are_an_error(stage: Stage) -> None:
     assert str(stage.own) in stage.fails(3, "config", "set", "limits.steps", "2").err
 
 
-# completions
-
-
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completions_are_a_script(stage: Stage, shell: str) -> None:
-    """The script of each shell is printed whole and mentions the commands."""
     assert "conductor complete" in stage.ok("completions", shell).out
-
-
-def test_an_unknown_shell_is_refused(stage: Stage) -> None:
-    stage.fails(2, "completions", "tcsh", told="fish")
 
 
 def test_model_use_says_when_it_is_without_effect(stage: Stage) -> None:
@@ -222,10 +180,3 @@ def test_every_command_that_a_hint_names_exists() -> None:
     known = {(name, each) for name, group in groups.items() if isinstance(group, TyperGroup) for each in group.commands}
     assert named
     assert named - known == set()
-
-
-def test_a_worker_that_was_found_shows_its_card(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    stage.configure(workers=())
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789abcdef")
-    shown = " ".join(stage.inside("workers", "show", "openai").out.split())
-    assert "general purpose, reasoning, very long texts (not measured: https://" in shown

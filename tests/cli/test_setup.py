@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -22,9 +21,8 @@ from conductor_cli.models.presets import PRESETS
 from conductor_cli.models.prices import with_prices
 from tests.cli.stage import COMMAND, Stage
 from tests.cli.terminals import start_in_terminal
-from tests.cli.test_model import chosen, entry, register
-from tests.hub import Hub, hub, read_environment
-from tests.keys.bus import bus, gnome_keyring, items
+from tests.hub import read_environment
+from tests.keys.bus import items
 
 GB = 10**9
 KEY = "sk-typed-0123456789abcdef"
@@ -46,18 +44,6 @@ def found(home: Path, **changes: object) -> Findings:
 def steps(stage: Stage) -> dict[str, dict[str, object]]:
     done = stage.ok("setup", "--json")
     return {step["name"]: step for step in done.json["proposal"]}
-
-
-# what is proposed
-
-
-def test_the_default_model_is_proposed_where_it_fits(stage: Stage, home: Path) -> None:
-    [step] = propose_model(
-        found(home), load_settings(stage.environ() | {"CONDUCTOR_LLM_CONFIG": ""}, {"conductor.model": ""})
-    )
-    assert step.name == "qwen2.5-7b-q4_k_m"
-    assert "4.68 GB, licence Apache-2.0, needs 5.75 GB of memory" in step.text
-    assert step.command_line == "conductor model pull qwen2.5-7b-q4_k_m --use --yes"
 
 
 @pytest.mark.parametrize(
@@ -119,11 +105,6 @@ def test_each_planner_of_a_provider_has_a_price() -> None:
     assert len(planners) >= 7
 
 
-def test_no_model_is_proposed_where_none_fits(stage: Stage, home: Path) -> None:
-    small = found(home, memory=Memory(total=GB))
-    assert propose_model(small, load_settings(stage.environ(), {"conductor.model": ""})) == []
-
-
 def test_discovered_workers_are_proposed_once(stage: Stage, home: Path) -> None:
     stage.configure('[workers.openai]\nkind = "mistral"\nmodel = "m"', workers=())
     hand = (Worker(name="openai", kind="openai", model="a"), Worker(name="mistral", kind="mistral", model="m"))
@@ -152,16 +133,6 @@ def test_limits_are_in_a_unit_that_can_be_enforced(
     assert [step.name for step in propose_limits(kinds, settings) if not step.done] == names
 
 
-def test_limits_that_are_set_are_kept(stage: Stage) -> None:
-    stage.configure("[limits]\ncalls = 7", workers=())
-    paid = [Worker(name="w", kind="openai-compatible", price=Price(input=Decimal(1), output=Decimal(5)))]
-    new = propose_limits(paid, load_settings(stage.environ(), {"conductor.model": ""}))
-    assert [(step.name, step.done) for step in new] == [("limits.calls", True), ("limits.cost_day", False)]
-
-
-# for scripts
-
-
 def test_json_without_yes_only_proposes(fresh: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GEMINI_API_KEY", KEY)
     done = fresh.ok("setup", "--json")
@@ -177,7 +148,6 @@ def test_json_without_yes_only_proposes(fresh: Stage, monkeypatch: pytest.Monkey
 
 
 def test_yes_does_everything_once(fresh: Stage, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second time everything is done already."""
     monkeypatch.setenv("GEMINI_API_KEY", KEY)
     done = fresh.ok("setup", "--yes", "--json", "--model", str(tiny))
     assert all(item["ok"] for item in done.json["done"])
@@ -231,9 +201,6 @@ def test_nothing_left_to_do_is_a_success(stage: Stage) -> None:
     assert done.out.endswith("conductor doctor checks that everything works\n")
 
 
-# with a person
-
-
 class Person:
     """Somebody at a terminal of some width, who uses the program in this process or, with `command`, as its own."""
 
@@ -257,17 +224,6 @@ class Person:
 
 
 NO_KEY = ("skip):", "")  # no provider
-
-
-@pytest.fixture
-def keyring(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """GNOME Keyring on a bus of its own."""
-    monkeypatch.delenv("PYTHON_KEYRING_BACKEND")
-    with bus(tmp_path) as address:
-        monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", address)
-        monkeypatch.setenv("CONDUCTOR_LLM_KEYRING_SECONDS", "30")  # on a busy machine
-        with gnome_keyring(address, home):
-            yield address
 
 
 @pytest.mark.parametrize("columns", [40, 100])
@@ -379,29 +335,6 @@ def test_a_chosen_model_that_is_missing_is_not_replaced(stage: Stage, tmp_path: 
     assert "gone.gguf cannot be used" in step["about"]
     stage.configure(conductor="qwen2.5-0.5b-q4_k_m")
     assert steps(stage)["qwen2.5-0.5b-q4_k_m"]["command"] == "conductor model pull qwen2.5-0.5b-q4_k_m --use --yes"
-
-
-# with a hub
-
-
-@pytest.fixture
-def pulls(fresh: Stage, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """A hub with the tiny model, the registry's only one."""
-    register(fresh, entry("small", tiny))
-    with hub() as server:
-        server.commit("acme/small", {tiny.name: tiny.read_bytes()})
-        monkeypatch.setenv("CONDUCTOR_LLM_REGISTRY", str(fresh.home / "registry.toml"))
-        monkeypatch.setenv("HF_ENDPOINT", server.url)
-        read_environment()
-        yield server
-
-
-def test_yes_with_json_prints_only_json(fresh: Stage, pulls: Hub) -> None:
-    done = fresh.inside("setup", "--yes", "--json")
-    assert (done.code, [item["ok"] for item in done.json["done"]]) == (0, [True]), done.err
-    assert "the planner is now small" in done.err
-    assert chosen(fresh) == "small"
-    assert steps(fresh)["small"]["done"]
 
 
 # the last line

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import termios
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -19,10 +18,8 @@ import pytest
 
 from conductor_cli.cli import terminal_input
 from conductor_cli.cli.keypress import keep_typed_text, restore_terminal
-from tests.cli.stage import ONE, PLANNER, TWO, Stage, explained, finished, refuses, says, stalls, until
+from tests.cli.stage import TWO, Stage, explained, finished, stalls, until
 from tests.cli.terminals import Gate
-from tests.servers import SeenStep, Wire
-from tests.traces.stored import unpack
 
 if TYPE_CHECKING:
     from conductor_cli.run import Run
@@ -149,19 +146,6 @@ def test_run_under_nohup_survives_a_hangup(stage: Stage) -> None:
     assert done.events[-1]["kind"] == "run_finished"
 
 
-def test_sigterm_ends_a_replay(stage: Stage) -> None:
-    """SIGTERM between two events of a replay ends it at once; exit code 143."""
-    stage.inside("ask", "hi")
-    (file,) = stage.traces.iterdir()
-    lines = unpack(file).read_text().splitlines()
-    file.write_text("\n".join([*lines[:3], lines[3].replace('"at":0.', '"at":1000.'), *lines[4:], ""]))
-    with stage.start("trace", "replay", "--format", "jsonl") as process:
-        until(process.stdout, "step_planned" if "step_planned" in lines[2] else "plan_delta")
-        process.terminate()
-        done = finished(process)
-    assert done.code == 143
-
-
 MOMENTS = {
     "while planning": ("planner", stalls("alpha | - | Find it out.\nbeta | 1 | Check"), "step_planned"),
     "in the first step": ("alpha", stalls("half"), "step_delta"),
@@ -197,49 +181,6 @@ def test_killed_run_is_listed_as_interrupted_and_can_be_resumed(stage: Stage, mo
     assert [step["usage"]["calls"] for step in done.json["steps"]] == [0 if model == "beta" else 1, 1]
 
 
-def test_a_run_killed_while_its_plan_is_revised_can_be_resumed(stage: Stage) -> None:
-    second = "alpha | 1 | Answer it otherwise."
-
-    async def plans(seen: SeenStep, wire: Wire) -> None:
-        revises = "could not be done" in str(seen.json["messages"])
-        await (replan if revises else says("alpha | - | Find it out.\nbeta | 1 | Check it."))(seen, wire)
-
-    async def refuses_to_check(seen: SeenStep, wire: Wire) -> None:
-        checks = "Check it" in str(seen.json["messages"])
-        await (refuses(400) if checks else says("alpha answers"))(seen, wire)
-
-    replan = stalls("alpha | 1 | Ans")
-    stage.models = {PLANNER: plans, "alpha": refuses_to_check, "beta": refuses_to_check}
-    with stage.start("ask", "hi", "--format", "jsonl") as process:
-        until(process.stdout, "plan_revised")
-        process.kill()
-        finished(process)
-    replan = says(second)
-    done = stage.inside("ask", "--resume", "last", "--format", "json")
-    assert (done.code, done.json["answer"]) == (0, "alpha answers")
-    assert [step["state"] for step in done.json["steps"]] == ["done", "skipped", "done"]
-    assert "step 2 could not be done by beta or alpha; the planner was asked for the rest" in done.err
-    assert len(stage.asked("alpha")) == 3
-    replayed = read_lines(stage, done.json["run"])
-    assert [event["kind"] for event in replayed].count("plan_revised") == 1
-    stage.inside("config", "set", "conductor.revise", "false")
-    assert stage.ends(7, "ask", "hi").out == "alpha answers\n"
-
-
-def test_a_piece_of_text_is_stored_within_a_second_although_nothing_follows(stage: Stage) -> None:
-    stage.models["alpha"] = stalls("half")
-    with stage.start("ask", "hi", "--format", "jsonl") as process:
-        seen = until(process.stdout, "step_delta")
-        (trace,) = stage.traces.glob("*.jsonl")
-        deadline = time.monotonic() + 20
-        while b"step_delta" not in trace.read_bytes():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        process.kill()
-        finished(process)
-    assert read_lines(stage, trace.stem)[: len(seen)] == seen
-
-
 def read_lines(stage: Stage, run: str) -> list[dict[str, Any]]:
     return stage.inside("trace", "replay", run, "--format", "jsonl", "--speed", "0").events
 
@@ -269,19 +210,9 @@ def test_resume_replaces_a_missing_worker_and_reports_it(stage: Stage) -> None:
     assert "gamma" in json.dumps(stage.ok("ask", "--resume", "last", "--format", "json").json["notices"])
 
 
-def test_resume_of_a_complete_run_calls_no_worker(stage: Stage) -> None:
-    stage.plan = ONE
-    stage.inside("ask", "hi")
-    stage.server.requests.clear()
-    stage.models["alpha"] = says("something else")
-    assert stage.inside("ask", "--resume", "last").out == "alpha answers\n"
-    assert stage.server.requests == []
-
-
 @pytest.mark.parametrize(
     "more", [["a question"], ["-c", "last"], ["-f", "x.txt"], ["--system", "x"], ["--schema", "x.json"]]
 )
 def test_resume_rejects_a_question(stage: Stage, more: list[str]) -> None:
-    """`--resume` with a question or a question's options is a usage error, in any order."""
     for arguments in (["ask", "--resume", "last", *more], ["ask", *more, "--resume", "last"]):
         stage.fails(2, *arguments)

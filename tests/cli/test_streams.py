@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import resource
 import signal
 import subprocess
@@ -13,17 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from conductor_cli.app.driver import Job, begin_run, run_to_end
-from conductor_cli.cli.terminal_input import stop_on_signals
-from conductor_cli.config import load_settings
-from conductor_cli.core.events import Event, to_line
-from conductor_cli.core.pool import Pool, Worker
-from conductor_cli.core.question import Question
-from conductor_cli.core.trace import Trace
-from conductor_cli.models.base import ScriptedModel
-from conductor_cli.run import Conductor
+from conductor_cli.core.events import to_line
 from conductor_cli.state.trace_file import read_events
-from conductor_cli.views.base import RunView
+from conductor_cli.views.plain import PlainProgress
 from tests.cli.stage import COMMAND, TWO, Stage, explained, finished, limit_file_size, says, until
 from tests.servers import SeenStep, Wire, delta, usage
 from tests.traces.stored import trace_bytes
@@ -161,21 +152,11 @@ def test_events_are_written_once_the_disk_has_room_again(stage: Stage) -> None:
     assert [json.loads(to_line(event)) for event in read_events(file)] == shown + done.events
 
 
-def test_error_in_a_view_ends_the_run_and_is_raised() -> None:
-    class Broken(RunView):
-        def show(self, _: Event, _trace: Trace) -> None:
-            raise ValueError("a fault of the view")
-
-    pool = Pool(workers=(Worker(name="ann", kind="scripted"),))
-    conductor = Conductor(model=ScriptedModel([["A | - | one"]]), pool=pool, workers={"ann": ScriptedModel([["yes"]])})
-
-    async def go() -> int:
-        job = Job(question=Question(text="q"), settings=load_settings(os.environ))
-        run = begin_run(job, conductor)
-        with stop_on_signals(run):
-            return (await run_to_end(run, job, Broken())).exit_code
+def test_error_in_a_view_ends_the_run_and_is_reported(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("a fault of the view")
 
     before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(ValueError, match="a fault of the view"):
-        asyncio.run(asyncio.wait_for(go(), 20))
+    monkeypatch.setattr(PlainProgress, "show", fail)
+    stage.ends(1, "ask", "hi", "--progress", "plain", told="this is a bug in conductor: ValueError")
     assert signal.getsignal(signal.SIGINT) is before

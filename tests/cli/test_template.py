@@ -71,8 +71,7 @@ def test_a_step_of_nobody_says_which_value_gives_it_to_another(stage: Stage) -> 
     stage.fails(
         2, "ask", "-t", "reviewer", "Why?", told=("gives a step to 'gemini'", "-p cheap=NAME; known: alpha, beta")
     )
-    priced = [stage.worker(name, "price = { input = 1, output = 1 }") for name in ("alpha", "beta")]
-    stage.configure("\n".join(priced), workers=())
+    stage.configure(workers=dict.fromkeys(("alpha", "beta"), "price = { input = 1, output = 1 }"))
     stage.ok("ask", "-t", "reviewer", "Why?", "-p", "cheap=alpha", "-p", "reviewer=beta")
 
 

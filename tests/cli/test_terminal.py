@@ -1,7 +1,8 @@
-"""`conductor ask` in a pseudo-terminal whose screen pyte interprets, and in tmux."""
+"""`conductor ask` in a pseudo-terminal whose screen pyte interprets; no text of a worker commands the terminal."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import signal
@@ -10,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.stage import COMMAND, PLANNER, TWO, Stage, refuses, says, stalls
+from conductor_cli.core.terminal_text import is_sanitized
+from tests.cli.stage import COMMAND, PLANNER, TWO, Stage, replies, says, stalls
 from tests.cli.terminals import Gate, terminal
-from tests.servers import Script, SeenStep, Wire
+from tests.servers import Script, SeenStep, Wire, delta, usage
 from tests.traces.stored import unpack
 
 
@@ -70,7 +72,6 @@ def test_ctrl_c_while_planning_restores_the_terminal(stage: Stage) -> None:
 
 
 def test_sigterm_restores_the_terminal(stage: Stage) -> None:
-    """SIGTERM while steps run shows the cursor again; exit code 143."""
     stage.models["alpha"] = stalls("half")
     with terminal(stage, "ask", "hi", command=COMMAND) as shown:
         shown.until("half")
@@ -79,16 +80,7 @@ def test_sigterm_restores_the_terminal(stage: Stage) -> None:
         assert shown.cursor_shown
 
 
-def test_dumb_terminal_gets_plain_lines(stage: Stage) -> None:
-    with terminal(stage, "ask", "hi", TERM="dumb") as shown:
-        assert shown.end() == 0
-        assert "\x1b" not in shown.raw
-        assert "step 1 planned: alpha" in shown.screen
-        assert shown.screen.count("alpha answers") == 1
-
-
 def test_no_color_disables_colours(stage: Stage) -> None:
-    """NO_COLOR removes colours from the tree; the setting overrides it."""
     with terminal(stage, "ask", "hi", NO_COLOR="1") as shown:
         assert shown.end() == 0
         assert not any(f"\x1b[{code}m" in shown.raw for code in range(30, 48))
@@ -97,10 +89,9 @@ def test_no_color_disables_colours(stage: Stage) -> None:
         assert any(f"\x1b[{code}m" in shown.raw for code in range(30, 48))
 
 
-@pytest.mark.parametrize("size", [(12, 5), (1, 1)], ids=["12x5", "1x1"])
-def test_run_succeeds_in_a_very_small_terminal(stage: Stage, size: tuple[int, int]) -> None:
+def test_run_succeeds_in_a_very_small_terminal(stage: Stage) -> None:
     stage.plan = TWO
-    with terminal(stage, "ask", "hi", size=size) as shown:
+    with terminal(stage, "ask", "hi", size=(1, 1)) as shown:
         assert shown.end() == 0
         assert shown.cursor_shown
         assert "Traceback" not in shown.raw
@@ -114,24 +105,6 @@ def test_redirected_answer_goes_to_the_file_while_the_tree_is_drawn(stage: Stage
         assert shown.end() == 0
         assert file.read_text() == "alpha answers\n"
         assert re.search(r"1 alpha.*✓", shown.scrolled)
-
-
-def test_failed_run_prints_its_error_once(stage: Stage) -> None:
-    stage.models = dict.fromkeys(("alpha", "beta"), refuses(401, "bad key"))
-    with terminal(stage, "ask", "hi") as shown:
-        assert shown.end() == 4
-        assert shown.scrolled.count("conductor: ") == 1
-        assert shown.cursor_shown
-
-
-def test_replay_draws_the_same_screen_as_the_run(stage: Stage) -> None:
-    stage.plan = TWO
-    with terminal(stage, "ask", "hi") as first:
-        assert first.end() == 0
-    with terminal(stage, "trace", "replay", "--speed", "50") as again:
-        assert again.end() == 0
-        assert again.screen.splitlines()[:-1] == first.screen.splitlines()[:-1]
-        assert again.cursor_shown
 
 
 def test_ctrl_c_ends_a_replay(stage: Stage) -> None:
@@ -170,3 +143,47 @@ def test_a_stored_run_has_the_colours_of_the_live_tree(stage: Stage) -> None:
     assert "\x1b[32m✓" in codes
     assert "\x1b[" not in without
     assert coloured == plain == [line.rstrip() for line in stage.inside("trace", "show").out.splitlines()]
+
+
+OURS = re.compile(r"\x1b\[(?:[0-9;]*m|2K|1[AB]|\?25[lh])|\r")
+"""Colours, erasing a line, one line up or down, the cursor's light, the start of the line."""
+
+BAD = {
+    "escapes": "\x1b[2J\x1b]0;owned\x07\x1b]52;c;aGk=\x1b\\\x1b[6n\x9b31m\x1bP1;2q\x1b\\end",
+    "orders": "user\u202egnp.exe\u2066\u2069 \u2028\u2029 end",
+    "floods": "\u200b" * 5000 + "a" + "\u0301" * 5000 + "\u200d" * 5000 + " end",
+    "controls": "".join(map(chr, range(32))) + "".join(map(chr, range(127, 160))) + "end",
+}
+
+
+@pytest.mark.parametrize("text", BAD.values(), ids=BAD.keys())
+def test_no_control_sequence_of_a_worker_reaches_the_terminal(stage: Stage, text: str) -> None:
+    stage.plan = TWO
+    pieces = [text[at : at + 5] for at in range(0, len(text), 5)]
+    stage.models = {"alpha": says(*pieces), "beta": says(*pieces)}  # a step, and the one that answers
+    with terminal(stage, "ask", "hi", size=(60, 20)) as shown:
+        assert shown.end() == 0
+        text = OURS.sub("", shown.raw)
+        assert is_sanitized(text)
+        assert "end" in text
+        assert len(text) < 200_000
+
+
+def test_a_megabyte_in_one_line_on_a_very_small_terminal(stage: Stage) -> None:
+    stage.plan = TWO
+    line = "word " * 2000
+    stage.models = {"alpha": says(*[line] * 100), "beta": says(*[line] * 4, "end")}
+    with terminal(stage, "ask", "hi", size=(20, 5)) as shown:
+        assert shown.end() == 0
+        assert OURS.sub("", shown.raw).count("word") >= 8000
+        assert shown.cursor_shown
+
+
+def test_invalid_utf_8_is_replaced(stage: Stage) -> None:
+    frames = [json.dumps(frame).encode() for frame in (delta("a@b"), delta(finish="stop"), usage())]
+    body = b"".join(b"data: " + frame.replace(b"@", b"\xff\xfe") + b"\n\n" for frame in frames)
+    stage.models = {"alpha": replies(body + b"data: [DONE]\n\n")}
+    with terminal(stage, "ask", "hi") as shown:
+        assert shown.end() == 0
+        assert is_sanitized(OURS.sub("", shown.raw))
+        assert "a\ufffd\ufffdb" in shown.scrolled

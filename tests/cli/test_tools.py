@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from conductor_cli.run import tool_loop
 from conductor_cli.tools import session as sessions
-from tests.cli.stage import COMMAND, SOURCE, TWO, Stage
+from tests.cli.stage import COMMAND, TWO, Stage
 from tests.cli.terminals import terminal
 from tests.cli.test_start import loaded
 from tests.keys.bus import own_backend
@@ -129,13 +128,6 @@ def web(stage: Stage, keyring: None, monkeypatch: pytest.MonkeyPatch) -> Iterato
             process.kill()
 
 
-def at_terminal(stage: Stage, *words: str) -> str:
-    path = f"{os.environ['PYTHONPATH']}{os.pathsep}{SOURCE}"
-    with terminal(stage, *words, size=(400, 24), command=COMMAND, PYTHONPATH=path) as screen:
-        screen.end()
-        return screen.raw
-
-
 def test_a_login_goes_on_in_the_browser_and_lasts(web: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is registered, made with PKCE and kept in the keyring; tokens that end are renewed without anybody."""
     log = web.with_suffix(".log")
@@ -146,7 +138,9 @@ def test_a_login_goes_on_in_the_browser_and_lasts(web: Path, stage: Stage, monke
         ({}, "web offers 1 tool"),
     ):
         web.write_text(json.dumps(rules))
-        assert told in at_terminal(stage, "tools", "test", "web")
+        with terminal(stage, "tools", "test", "web", size=(400, 24)) as screen:
+            screen.end()
+            assert told in screen.raw
     assert log.read_text().split() == [*["register", "authorize"] * 3, "exchange"]
     log.unlink()
     stage.ok("tools", "test", "web")
@@ -219,7 +213,6 @@ def test_what_is_no_mcp_file_is_refused(stage: Stage, tmp_path: Path, text: str)
     ],
 )
 def test_wrong_words_are_explained(tools: Stage, words: tuple[str, ...], said: str) -> None:
-    """Each mistake says what is wrong; nothing is added."""
     done = tools.inside(*words)
     assert said in done.out + done.err
     assert done.code == (0 if said == "added x" else 2)
@@ -250,12 +243,6 @@ def test_a_pipe_gets_the_text_after_the_last_call(tools: Stage) -> None:
     [pid] = [int(line.split()[1]) for line in (tools.home / "diary").read_text().splitlines()]
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
-
-
-def test_a_server_that_takes_long_to_start_is_named_meanwhile(tools: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tool_loop, "SLOW_START", 0.0)
-    done = tools.ok("ask", "?", "--tools", "t")
-    assert "conductor: step 1, note: waiting for the tools of t to start" in done.err
 
 
 def test_the_server_gets_no_keys_by_accident(tools: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,4 +335,3 @@ def test_an_image_goes_to_a_worker_that_accepts_images(tools: Stage) -> None:
 
 def test_a_run_without_tools_does_not_load_their_library(tools: Stage) -> None:
     assert "mcp" not in loaded(tools, "ask", "?")
-    assert "mcp" not in loaded(tools, "tools", "list")

@@ -1,26 +1,20 @@
-"""`conductor trace`: list, search, show, replay, path, rm."""
+"""`conductor trace`: what is stored, shown, replayed, verified, run again and removed."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
+import socket
 
 import pytest
 
-from tests.cli.stage import THREE, Stage, says
+from tests.cli.stage import THREE, TWO, Stage, explained, says
+from tests.cli.terminals import terminal
 from tests.traces.stored import unpack
 
-GUARD = """
-import sys
-def refuse(event, arguments):
-    if event.startswith("socket."):
-        raise RuntimeError(f"{event} while replaying")
-sys.addaudithook(refuse)
-"""
 
-
-def asked(stage: Stage) -> str:
-    stage.plan = THREE
-    return str(stage.inside("ask", "How many?", "--format", "json").json["run"])
+def asked(stage: Stage, question: str = "How many?", plan: str = THREE) -> str:
+    stage.plan = plan
+    return str(stage.inside("ask", question, "--format", "json").json["run"])
 
 
 def test_list_shows_runs_newest_first(stage: Stage) -> None:
@@ -37,27 +31,6 @@ def test_list_shows_runs_newest_first(stage: Stage) -> None:
     assert [entry["question"] for entry in stage.inside("trace", "list", "--json").json] == ["third", "second", "first"]
 
 
-def test_without_runs_the_list_is_empty(stage: Stage) -> None:
-    assert stage.inside("trace", "list", "--json").json == []
-    done = stage.inside("trace", "list")
-    assert (done.code, done.out, done.err) == (0, "", "no runs are stored yet\n")
-
-
-def test_show_has_question_plan_steps_and_answer(stage: Stage) -> None:
-    asked(stage)
-    out = stage.inside("trace", "show").out
-    for part in (
-        "How many?",
-        "├─ 1 alpha  ",
-        "└─ 2 beta   ",
-        "   └─ 3 alpha  ",
-        "(reads 1 and 2)",
-        "ANSWER  (finished)",
-        "4 calls",
-    ):
-        assert part in out
-
-
 def test_show_of_one_step_has_its_whole_prompt(stage: Stage) -> None:
     run = asked(stage)
     out = stage.inside("trace", "show", run[:-1], "--step", "3").out
@@ -68,16 +41,19 @@ def test_show_of_one_step_has_its_whole_prompt(stage: Stage) -> None:
     stage.fails(2, "trace", "show", "--step", "9")
 
 
-def test_replay_uses_no_network(stage: Stage, tmp_path: Path) -> None:
-    """It writes what the run wrote, in a process in which every use of a socket fails."""
+def test_replay_uses_no_network(stage: Stage) -> None:
+    """It writes what the run wrote, where every use of a socket fails."""
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("a socket while replaying")
+
     stage.plan = THREE
     first = stage.inside("ask", "How many?", "--format", "jsonl")
-    (tmp_path / "sitecustomize.py").write_text(GUARD)
-    guarded = {"PYTHONPATH": f"{tmp_path}:{stage.environ()['PYTHONPATH']}"}
-    assert stage.run("trace", "list", env=guarded).code == 0
-    done = stage.run("trace", "replay", "last", "--speed", "0", "--format", "jsonl", env=guarded)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket, "socket", refuse)
+        assert stage.inside("trace", "list").code == 0
+        done = stage.inside("trace", "replay", "last", "--speed", "0", "--format", "jsonl")
     assert (done.code, done.out, done.err) == (0, first.out, "")
-    assert "while replaying" in stage.run("ask", "hi", env=guarded).err
 
 
 def test_replay_pauses_as_the_run_did(stage: Stage) -> None:
@@ -106,6 +82,7 @@ def test_replay_of_a_failed_run_repeats_the_error(stage: Stage) -> None:
 def test_rm_removes_the_named_runs(stage: Stage) -> None:
     runs = [stage.inside("ask", str(number), "--format", "json").json["run"] for number in range(3)]
     stage.ends(2, "trace", "rm", runs[0], "nobody")
+    stage.ends(2, "trace", "replay", "nobody")
     assert len(list(stage.traces.iterdir())) == 3
     assert stage.inside("trace", "rm", runs[0], runs[0][:-1], "last").out == f"removed {runs[0]}\nremoved {runs[2]}\n"
     assert [file.stem for file in stage.traces.iterdir()] == [runs[1]]
@@ -121,19 +98,13 @@ def test_a_trace_with_an_incomplete_last_line_is_shown_and_resumed(stage: Stage)
     assert stage.inside("ask", "--resume", "last").out == "alpha answers\n"
 
 
-@pytest.mark.parametrize("content", ["hello\n", '{"kind":"run_started"}\n', "\x00\x01"])
 @pytest.mark.parametrize("command", [["trace", "show"], ["trace", "replay"], ["ask", "--resume"], ["ask", "hi", "-c"]])
-def test_a_foreign_file_is_named(stage: Stage, content: str, command: list[str]) -> None:
+def test_a_foreign_file_is_named(stage: Stage, command: list[str]) -> None:
     run = "20261120-101112-abcdef"
     stage.traces.mkdir(parents=True)
-    (stage.traces / f"{run}.jsonl").write_text(content)
+    (stage.traces / f"{run}.jsonl").write_text("hello\n")
     assert stage.inside("trace", "list").code == 0
     stage.fails(2, *command, run, told=run)
-
-
-def test_unknown_and_ambiguous_ids_are_usage_errors(stage: Stage) -> None:
-    for arguments in (["show"], ["show", "nope"], ["replay", "nope"], ["rm", "nope"]):
-        stage.fails(2, "trace", *arguments)
 
 
 def test_verify_names_the_lines_and_repair_keeps_the_rest(stage: Stage) -> None:
@@ -170,3 +141,122 @@ def test_every_reader_of_a_damaged_trace_reads_on(stage: Stage) -> None:
     for words in (["ask", "--continue-from", run, "Why?"], ["ask", "--resume", run], ["trace", "rerun", run]):
         done = stage.inside(*words)
         assert (done.code, said in done.err) == (0, True), words
+
+
+def test_list_can_be_filtered(stage: Stage) -> None:
+    one = asked(stage, "first", "alpha | - | Answer it.")
+    two = asked(stage, "second", TWO)
+    for options, runs in (
+        (["--worker", "beta"], [two]), (["--worker", "alpha"], [two, one]), (["--state", "failed"], []),
+        (["--since", "1h"], [two, one]),
+        (["--since", "2999-01-01"], []), (["--state", "finished", "-n", "1"], [two]),
+    ):  # fmt: skip
+        assert [entry["run"] for entry in stage.inside("trace", "list", *options, "--json").json] == runs, options
+    assert stage.inside("trace", "list", "--state", "failed").err == "no matching runs\n"
+
+
+@pytest.mark.parametrize("options", [["--state", "odd"], ["--since", "soon"], ["--since", "30m"]])
+def test_invalid_filters_are_usage_errors(stage: Stage, options: list[str]) -> None:
+    stage.fails(2, "trace", "list", *options)
+
+
+def test_search_shows_the_matching_texts(stage: Stage) -> None:
+    run = asked(stage)
+    out = stage.inside("trace", "list", "another", "WAY").out
+    assert run in out
+    assert "    subtask 2: Find it out in another way." in out
+    (entry,) = stage.inside("trace", "list", "alpha answers", "--json").json
+    assert {hit["in"] for hit in entry["hits"]} == {"answer 1", "answer 3"}
+    assert stage.inside("trace", "list", " ").code == 2
+
+
+def test_show_can_include_prompts(stage: Stage) -> None:
+    asked(stage)
+    assert "prompt (user):" not in stage.inside("trace", "show").out
+    out = stage.inside("trace", "show", "--prompts").out
+    assert out.count("prompt (user):") == 3
+    steps = stage.inside("trace", "show", "--prompts", "--json").json["steps"]
+    assert all(step["prompt"][-1]["content"] for step in steps)
+
+
+def test_rerun_starts_at_a_step(stage: Stage) -> None:
+    one = asked(stage)
+    calls = len(stage.server.requests)
+    stage.models["beta"] = says("beta answers anew")
+    done = stage.inside("trace", "rerun", one, "--from", "3", "--worker", "beta", "--format", "json")
+    assert (done.code, done.json["answer"]) == (0, "beta answers anew")
+    assert len(stage.server.requests) == calls + 1
+    assert "beta answers" in str(stage.server.requests[-1].json)
+    assert done.json["run"] != one
+    assert [step["worker"] for step in done.json["steps"]] == ["alpha", "beta", "beta"]
+    assert f"reusing finished steps 1, 2 of run {one}" in str(done.json["notices"])
+    shown = stage.ok("trace", "show", done.json["run"]).out
+    assert (shown.count("✓ reused"), shown.count("0.0 s   0 tokens")) == (2, 0)
+    assert stage.inside("trace", "show", one, "--json").json["answer"] == "alpha answers"
+
+
+def test_a_rerun_names_the_first_run(stage: Stage) -> None:
+    one = asked(stage)
+    again = stage.inside("trace", "rerun", "--from", "3", "--format", "json").json
+    assert again["resumed"] == one
+    assert [entry["resumed"] for entry in stage.inside("trace", "list", "--json").json] == [one, None]
+    assert "again: How many" in stage.inside("trace", "list").out
+    assert f"resumes    {one}" in stage.inside("trace", "show").out
+    assert f"resumes run {one}" in stage.inside("trace", "export").out
+
+
+@pytest.mark.parametrize("options", [["--from", "4"], ["--from", "0"], ["--worker", "nobody"], ["--from", "two"]])
+def test_an_invalid_rerun_calls_nobody(stage: Stage, options: list[str]) -> None:
+    one = asked(stage)
+    calls = len(stage.server.requests)
+    done = stage.inside("trace", "rerun", one, *options)
+    explained(done)
+    assert (done.code, len(stage.server.requests)) == (2, calls)
+
+
+def test_old_runs_are_deleted_by_age_and_number(stage: Stage) -> None:
+    """A dry run deletes nothing, and without a terminal `--yes` is needed."""
+    runs = [asked(stage, str(number), "alpha | - | Answer it.") for number in range(4)]
+    assert stage.inside("trace", "rm", "--older-than", "1d", "--yes").out == "deleted 0 runs\n"
+    dry = stage.inside("trace", "rm", "--keep", "2", "--dry-run").out.splitlines()
+    assert [line.split()[0] for line in dry] == [runs[1], runs[0], "would"]
+    refused = stage.inside("trace", "rm", "--keep", "2")
+    explained(refused)
+    assert (refused.code, len(list(stage.traces.iterdir()))) == (2, 4)
+    assert stage.inside("trace", "rm", "--keep", "2", "--yes").out == "deleted 2 runs\n"
+    assert {file.stem for file in stage.traces.iterdir()} == {*runs[2:]}
+    assert [entry["run"] for entry in stage.inside("trace", "list", "--json").json] == [runs[3], runs[2]]
+
+
+def test_a_removal_names_runs_or_says_which_are_old(stage: Stage) -> None:
+    wrong: list[list[str]] = [[], ["last", "--keep", "1"], ["last", "--dry-run"]]
+    for options in (*wrong, ["--older-than", "old"], ["--older-than", "1m"], ["--keep", "-1"]):
+        stage.fails(2, "trace", "rm", *options)
+
+
+def test_traces_can_be_shown_with_broken_settings(stage: Stage) -> None:
+    asked(stage)
+    stage.config.write_text("no = [toml")
+    for arguments in (["list"], ["list", "many"], ["show"], ["export"]):
+        done = stage.inside("trace", *arguments)
+        assert (done.code, "many" in done.out) == (0, True), arguments
+    for options in (["--speed", "0"], ["--speed", "0", "--progress", "none"]):  # the quick way and the ordinary one
+        assert stage.ok("trace", "replay", *options).out == "alpha answers\n"
+
+
+def test_a_file_in_place_of_the_directory_is_an_error(stage: Stage) -> None:
+    stage.traces.parent.mkdir(parents=True)
+    stage.traces.write_text("in the way")
+    for arguments in (["list"], ["list", "x"], ["show"], ["rm", "--keep", "1"]):
+        stage.fails(2, "trace", *arguments, told="traces")
+    assert os.listdir(stage.traces.parent) == ["traces"]  # noqa: PTH208 - names
+
+
+def test_a_removal_of_old_runs_asks_on_a_terminal(stage: Stage) -> None:
+    asked(stage)
+    for answer, left in (("n", 1), ("y", 0)):
+        with terminal(stage, "trace", "rm", "--keep", "0") as shown:
+            shown.until("Delete 1 run")
+            shown.program.sendline(answer)
+            assert shown.end() == 0
+        assert len(list(stage.traces.iterdir())) == left

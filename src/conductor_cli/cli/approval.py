@@ -72,8 +72,7 @@ def print_stored_flow(store: Traces, run: str, step: int | None, *, color: Color
     printer.print(flow_lines(sent, printer.screen))
 
 
-MAX_ARGUMENT: Final = 1500
-"""Characters of the value of an argument that are shown."""
+MAX_ARGUMENT: Final = 1500  # Characters of the value of an argument that are shown
 CHOICES: Final = "y: call it once, a: allow this tool for the whole run, n: refuse"
 _VERDICTS: Final[dict[str, ToolVerdict]] = {"y": "once", "a": "always", "n": "no", "d": "no", "q": "no"}
 
@@ -144,8 +143,7 @@ def argument_lines(call: ToolCall) -> list[str]:
 
 
 FILE_NAME: Final = "plan.json"
-POLL: Final = 0.2
-"""Seconds between two checks whether the run was stopped while the editor is open."""
+POLL: Final = 0.2  # Seconds between two checks whether the run was stopped while the editor is open
 
 
 def check_terminal() -> None:

@@ -37,7 +37,7 @@ from conductor_cli.cli.output import print_error, print_notice
 from conductor_cli.cli.progress import ProgressDisplay, show_progress
 from conductor_cli.cli.session import Session
 from conductor_cli.cli.terminal_input import confirm_cost, on_signal
-from conductor_cli.core.errors import EXIT_CODES, ConfigError, Failure, PolicyError, UsageError
+from conductor_cli.core.errors import ConfigError, Failure, PolicyError, UsageError
 from conductor_cli.core.formatting import format_count, format_money
 from conductor_cli.core.trace import Trace
 from conductor_cli.evals.cost import Budget, has_no_cost, unpriced_models
@@ -193,7 +193,6 @@ def _shards(session: Session, batch: Batch, models: str) -> SharedBatch | None:
 
 
 async def _ask(session: Session, conductor: Conductor, item: BatchItem) -> Asked:
-    """Run a question to its end."""
     job = session.job(item.question())
     try:
         run = begin_run(job, conductor)
@@ -263,11 +262,6 @@ def _report(session: Session, progress: BatchProgress, request: _Request) -> int
     # The options of this command, with another input.
     words = [str(failed) if word == str(request.questions) else word for word in sys.argv[1:]]
     again = shlex.join(["conductor", *words]) if str(failed) in words else ""
-    print_error(
-        Failure(
-            kind="partial",
-            message=f"{format_count(progress.failed, 'question')} failed; {failed} has the reasons",
-            hint=f"to ask them again: {again}" if again else f"to ask them again: conductor batch {failed} -o …",
-        )
-    )
-    return EXIT_CODES["partial"]
+    message = f"{format_count(progress.failed, 'question')} failed; {failed} has the reasons"
+    hint = f"to ask them again: {again or f'conductor batch {failed} -o …'}"
+    return print_error(Failure(kind="partial", message=message, hint=hint))

@@ -13,8 +13,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import parse_qsl, urlsplit
 
-SECONDS = 30.0
-"""How long a browser may take to come, and to send one request."""
+SECONDS = 30.0  # How long a browser may take to come, and to send one request
 
 
 def open_browser(address: str) -> bool:

@@ -42,7 +42,6 @@ def run_chat(load: Callable[[], ChatSession], *, quiet: bool, rehearsal: bool) -
 
 
 async def _run_chat(load: Callable[[], ChatSession]) -> int:
-    """Show the prompt, load the chat, and answer what is typed."""
     prompt = ChatPrompt()
     reading = asyncio.create_task(prompt.read())
     await asyncio.sleep(0)  # the prompt is drawn before the loading slows it down

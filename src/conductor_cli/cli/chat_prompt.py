@@ -30,12 +30,9 @@ if TYPE_CHECKING:
 
     from prompt_toolkit.completion import Completer
 
-HANG_UP: Final = 129
-"""The exit code of a chat whose terminal is gone: that of a process that SIGHUP has ended."""
-MAX_ENTRY: Final = 100_000
-"""Characters of an entry in the history file. Longer text was pasted, and is in the trace."""
-MENU: Final = 16
-"""Rows for the line that is completed and the menu below it. They are kept free below each prompt."""
+HANG_UP: Final = 129  # The exit code of a chat whose terminal is gone: that of a process that SIGHUP has ended
+MAX_ENTRY: Final = 100_000  # Characters of an entry in the history file. Longer text was pasted, and is in the trace
+MENU: Final = 16  # Rows for the line that is completed and the menu below it. They are kept free below each prompt
 STYLE: Final = Style.from_dict({
     "prompt": "bold", "rprompt": "noreverse dim", "auto-suggestion": "dim",
     "completion-menu": "noinherit", "completion-menu.completion": "noinherit",
@@ -64,8 +61,7 @@ class ChatPrompt:
         self._status: Callable[[], list[str]] = lambda: ["loading"]
         self._history = _LaterHistory()
         self._mark = prompt_mark()
-        self._told = False
-        """Whether this prompt has said how to leave."""
+        self._told = False  # Whether this prompt has said how to leave
         self._plain = plain = is_plain_terminal()
         # Only slash commands are completed while one types; questions have no completions.
         slash = Condition(lambda: get_app().current_buffer.document.text.startswith("/"))
@@ -92,10 +88,9 @@ class ChatPrompt:
         self.refresh()
 
     def refresh(self) -> None:
-        """Redraw the prompt, if it is shown."""
         self._session.app.invalidate()
 
-    def above(self, action: Callable[[], None]) -> None:
+    def above(self, action: Callable[[], object]) -> None:
         """Write something above the prompt, or at once if the prompt is not shown."""
         if self._session.app.is_running:
             run_in_terminal(action)  # it erases the prompt, and draws it again below
@@ -103,7 +98,6 @@ class ChatPrompt:
             action()
 
     def tell(self, text: str) -> None:
-        """Print a notice above the prompt."""
         self.above(lambda: print_notice(text))
 
     async def read(self) -> str:
@@ -156,13 +150,10 @@ class ChatPrompt:
                     return True
         return False
 
-    async def stop(self, reading: asyncio.Task[str]) -> str:
-        """End what waits for a message, as if it had not begun; returns what was typed so far."""
+    async def stop(self, reading: asyncio.Task[str]) -> None:
+        """End what waits for a message, as if it had not begun."""
         reading.cancel()
         await asyncio.wait([reading])
-        return self._session.default_buffer.text
-
-    # Keys
 
     def _keys(self) -> KeyBindings:
         keys = KeyBindings()
@@ -181,8 +172,6 @@ class ChatPrompt:
             self._told = True
             run_in_terminal(lambda: print_notice("Ctrl-D or /exit leaves"))
         event.current_buffer.reset()
-
-    # What is shown
 
     def _right(self) -> str:
         """The right edge: the status of the chat."""

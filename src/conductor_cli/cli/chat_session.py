@@ -31,8 +31,7 @@ from conductor_cli.run import Conductor
 from conductor_cli.state.interfaces import AttachmentStore
 
 _NAME: Final = re.compile(r"\w[\w.-]{0,39}")
-TERMINATED: Final = 143
-"""The exit code of a run that SIGTERM ended."""
+TERMINATED: Final = 143  # The exit code of a run that SIGTERM ended
 
 
 class ChatSession:
@@ -59,8 +58,7 @@ class ChatSession:
         self._continued: Trace | None = None
         self._attachments: AttachmentStore | None = None
         self.session = self._session(self.flags)
-        self.changed: Callable[[], None] = lambda: None
-        """Called when something that the prompt shows has changed."""
+        self.changed: Callable[[], None] = lambda: None  # Called when something that the prompt shows has changed
         self.failed: Callable[[ConductorError], None] = lambda _: None
         """Called when the conductor could not be opened in the background."""
         self.named: Callable[[str], None] = lambda _: None
@@ -68,8 +66,7 @@ class ChatSession:
         self._planner_name = ""
         self._loaded = LoadedModels()
         self._opened: OpenedConductor | None = None
-        self._lock = asyncio.Lock()
-        """Held while the conductor is opened or replaced."""
+        self._lock = asyncio.Lock()  # Held while the conductor is opened or replaced
         self._loading: asyncio.Task[None] | None = None
         self._shown_remarks: set[str] = set()
         self._seen_workers: dict[str, str] = {}
@@ -92,10 +89,7 @@ class ChatSession:
         self.session = self._session(self.flags)
 
     def use_name(self, name: str) -> None:
-        """Name this conversation; where it has no question yet, go on with the one that has this name, if there is one.
-
-        Raises `UsageError`.
-        """
+        """Name this conversation; one without a question goes on with the one of this name. Raises `UsageError`."""
         if not _NAME.fullmatch(name):
             raise UsageError(f"{name!r:.60} is no name for a conversation", hint="use letters, digits, - and _")
         if not self.session.stores_traces:
@@ -149,7 +143,6 @@ class ChatSession:
             self.changed()
 
     def _use(self, opened: OpenedConductor) -> None:
-        """Use this conductor from now on."""
         self._leave()
         self._opened = opened
         self._seen_workers |= {worker.name: worker.about for worker in opened.conductor.pool}
@@ -215,14 +208,11 @@ class ChatSession:
         self.begin()
 
     async def close(self) -> None:
-        """Close the models and stop recording spending."""
         if self._loading is not None:
             self._loading.cancel()
             await asyncio.gather(self._loading, return_exceptions=True)
         self._leave()
         await self._loaded.close()
-
-    # Runs
 
     async def ask(self, text: str, *, plan_only: bool = False) -> RunResult:
         """Ask a question as the next of the conversation, or only plan it; the plan can be run by `finish`."""
@@ -280,10 +270,7 @@ class ChatSession:
         return result
 
     async def rate(self, verdict: Verdict, step: int) -> Rating:
-        """Rate the last run, or with `step` one step of it; the planner reads the new cards from now on.
-
-        Raises `ConductorError`.
-        """
+        """Rate the last run, or one `step` of it; the planner then reads the new cards. Raises `ConductorError`."""
         rating = rate_run(self.session.settings, self.last, verdict, step=step)
         await self.change({})
         return rating
@@ -308,8 +295,6 @@ class ChatSession:
         spent = self.spent()
         known = "cost unknown" if spent.unpriced else "$0.00"
         return [*parts, known if spent.cost is None else format_cost_cell(spent.cost, spent.unpriced)]
-
-    # The conversation
 
     def _make_question(self, text: str) -> tuple[Question, str]:
         """The next question with the conversation, and a remark where older turns are no longer sent with it."""
@@ -342,5 +327,4 @@ class ChatSession:
         return undone
 
     def spent(self) -> Usage:
-        """What the runs of this chat have used."""
         return sum((trace.usage for trace in self.runs), NO_USAGE)

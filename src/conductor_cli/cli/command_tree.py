@@ -20,10 +20,7 @@ COMMANDS: Final[CommandTable] = {
         "plan": ("conductor_cli.cli.ask:plan_command", "Plan a question without running the plan."),
         "run": ("conductor_cli.cli.ask:run_command", "Run a plan from a file or from stdin."),
         "batch": ("conductor_cli.cli.batch:batch_command", "Ask every question of a file."),
-        "template": (
-            "conductor_cli.cli.template:template_command",
-            "Save, list and edit templates of questions.",
-        ),
+        "template": ("conductor_cli.cli.template:template_command", "Save, list and edit templates of questions."),
     },
     "Setup": {
         "try": ("conductor_cli.cli.trial:try_command", "Find out on a few questions whether a plan pays."),

@@ -10,10 +10,10 @@ from conductor_cli.cli.options import argument
 from conductor_cli.cli.output import print_line
 from conductor_cli.core.errors import ConductorError
 
-Shell = Literal["bash", "zsh", "fish", "powershell"]
 
-
-def completions_command(shell: Annotated[Shell, argument(None, "The shell.")]) -> None:
+def completions_command(
+    shell: Annotated[Literal["bash", "zsh", "fish", "powershell"], argument(None, "The shell.")],
+) -> None:
     """Print the completion script of a shell.
 
     For bash, fish and PowerShell, the line of the example belongs in the startup file; zsh needs its file once.

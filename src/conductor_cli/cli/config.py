@@ -18,8 +18,7 @@ from conductor_cli.core.terminal_text import Column
 
 app = typer.Typer(help="Settings: where they come from and what they are.", no_args_is_help=True)
 
-FILE_SETTINGS: Final = ("conductor.model", "conductor.adapter")
-"""Settings that may name a file."""
+FILE_SETTINGS: Final = ("conductor.model", "conductor.adapter")  # Settings that may name a file
 
 Name = Annotated[str, opt.argument("SECTION.KEY", "For example limits.steps.")]
 

@@ -30,8 +30,7 @@ COLUMNS: Final = {
     "key": (Column("DAY"), Column("KEY", shrink=12), *_FIGURES),
 }
 
-NO_KEY: Final = "(no key)"
-"""Who asks without a key: the user of this machine, and clients of a server that has none."""
+NO_KEY: Final = "(no key)"  # Who asks without a key: the user of this machine, and clients of a server that has none
 
 
 def cost_command(

@@ -8,13 +8,7 @@ from typing import Annotated
 import typer
 
 from conductor_cli.app.check_results import CheckResult
-from conductor_cli.app.doctor import (
-    check_machine,
-    check_planning,
-    check_workers,
-    make_report,
-    workers_to_check,
-)
+from conductor_cli.app.doctor import check_machine, check_planning, check_workers, make_report, workers_to_check
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_check, print_json, print_notice, print_text
 from conductor_cli.cli.progress import show_running
@@ -23,9 +17,7 @@ from conductor_cli.core.formatting import format_count, format_list
 
 def doctor_command(
     context: typer.Context,
-    offline: Annotated[
-        bool, typer.Option("--offline", help="Check this machine only: call no model and no server.")
-    ] = False,
+    offline: Annotated[bool, opt.option("--offline", "Check this machine only: call no model and no server.")] = False,
     json: opt.Json = False,
 ) -> None:
     """Check the installation, the model and every worker. Each is called once, which costs next to nothing."""

@@ -70,22 +70,17 @@ _DROPPED: Final[Mapping[str, str]] = {
 }
 """Commands of the release before, and what to use instead."""
 
-_OPTIONS: Final[Mapping[str, tuple[str, str]]] = {
+_OPTIONS: Final[Mapping[str, tuple[str, str]]] = {option: told for options, told in {
     "--model": ("--conductor", "--conductor NAME is the model that plans; --workers A,B are those that answer"),
-    **dict.fromkeys(("--keep-local", "--local", "--offline"), ("--local-only", "did you mean --local-only?")),
+    "--keep-local --offline": ("--local-only", "did you mean --local-only?"),
     "--files-only": ("--local-only", "it is a setting: conductor config set policy.files_only A,B"),
-    **dict.fromkeys(
-        ("--api-key", "--key"),
-        ("", "a key is stored, and not given on a command line: conductor keys set PROVIDER"),
-    ),
+    "--api-key --key": ("", "a key is stored, and not given on a command line: conductor keys set PROVIDER"),
     "--output": ("--format", "the answer goes to standard output: conductor ask … > FILE"),
-    **dict.fromkeys(
-        ("--train", "--router", "--embeddings"),
-        ("--systems", "routers are no longer trained by eval; compare with --systems keyword,conductor-mini"),
+    "--train --router --embeddings": (
+        "--systems", "routers are no longer trained by eval; compare with --systems keyword,conductor-mini",
     ),
-    **dict.fromkeys(
-        ("--features", "--save"),
-        ("--pool", "it was dropped; say what a worker reads: conductor workers add NAME --set accepts=image,pdf"),
+    "--features --save": (
+        "--pool", "it was dropped; say what a worker reads: conductor workers add NAME --set accepts=image,pdf",
     ),
     "--html": ("--show", "it was dropped; the figures: --json; the answers: evals/ in the state directory"),
     "--sandbox": ("--judge", "it was dropped with livecodebench; Inspect runs code: docs/harnesses.md"),
@@ -120,7 +115,7 @@ _OPTIONS: Final[Mapping[str, tuple[str, str]]] = {
             ("--vllm", "vllm", "true"), ("--about", "about", "TEXT"), ("--env", "env", "A,B"),
         )
     },
-}  # fmt: skip
+}.items() for option in options.split()}  # fmt: skip
 """Options of other tools and of earlier releases: the option that a command must have for the hint to fit, the hint.
 
 Dropped ones answer for one release.
@@ -156,7 +151,6 @@ def explain_typer_error(error: TyperException) -> UsageError:
 
 
 def _suggest_option(name: str, context: Any) -> str:  # noqa: ANN401 - Typer's own class of contexts
-    """What was probably meant by an option that a command does not have."""
     parameters = context.command.params if context is not None else ()
     known = {each for parameter in parameters for each in parameter.opts if each.startswith("--")}
     needs, hint = _OPTIONS.get(name, ("", ""))
@@ -167,7 +161,6 @@ def _suggest_option(name: str, context: Any) -> str:  # noqa: ANN401 - Typer's o
 
 
 def _suggest_command(name: str, context: Any) -> str:  # noqa: ANN401
-    """What was probably meant by a command that a group does not have."""
     path, known = context.command_path, context.command.list_commands(context)
     if instead := _DROPPED.get(f"{path} {name}".removeprefix("conductor ")):
         return f"it was dropped; use instead: {instead}"
@@ -217,8 +210,7 @@ class _Ending:
     """
 
     def __init__(self) -> None:
-        self.code: int | None = None
-        """The exit code; None where something else ends the process."""
+        self.code: int | None = None  # The exit code; None where something else ends the process
         atexit.register(self._end)
 
     def _end(self) -> None:
@@ -269,16 +261,14 @@ def forbid_core_dumps() -> None:
 
 
 def _report(error: Exception) -> int:
-    """Print an error and return its exit code."""
     from typer.exceptions import TyperException
 
     from conductor_cli.cli.output import leave_stdout, print_error, print_notice, stdout_problem
 
     if isinstance(error, TyperException):
-        if type(error).__name__ == "NoArgsIsHelpError":
-            print_notice(error.format_message())
-        else:
-            print_error(explain_typer_error(error))
+        if type(error).__name__ != "NoArgsIsHelpError":
+            return print_error(explain_typer_error(error))
+        print_notice(error.format_message())
         return UsageError("").exit_code
     if not isinstance(error, ConductorError):
         closed = stdout_problem() if isinstance(error, OSError) else None
@@ -286,8 +276,7 @@ def _report(error: Exception) -> int:
         if isinstance(error, OSError):
             leave_stdout()
         error = closed or _unexpected(error)
-    print_error(error)
-    return error.exit_code
+    return print_error(error)
 
 
 def _unexpected(error: Exception) -> ConductorError:

@@ -58,40 +58,31 @@ def eval_command(
     context: typer.Context,
     cases: Annotated[
         str | None,
-        typer.Argument(
-            metavar="rehearsal|basics|everyday|SUITE|FILE",
-            show_default=False,
-            help="A built-in set, a published suite, or a file of cases. The set rehearsal runs the demo models, all "
+        opt.argument(
+            "rehearsal|basics|everyday|SUITE|FILE",
+            "A built-in set, a published suite, or a file of cases. The set rehearsal runs the demo models, all "
             "others your workers.",
+            show_default=False,
         ),
     ] = None,
     systems: Annotated[
         str | None,
-        typer.Option(
-            "--systems",
-            metavar="all|A,B",
-            show_default=False,
-            help=f"Ways of using the workers to compare. Default: {DEFAULT}.",
+        opt.option(
+            "--systems", f"Ways of using the workers to compare. Default: {DEFAULT}.", "all|A,B", show_default=False
         ),
     ] = None,
     count: Annotated[
-        int | None,
-        typer.Option(
-            "--n", metavar="N", min=1, help="Number of cases. Default: rehearsal 500, basics 60, all of a file."
-        ),
+        int | None, opt.option("--n", "Number of cases. Default: rehearsal 500, basics 60, all of a file.", "N", min=1)
     ] = None,
-    seed: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, help="Random seed for case selection and sampling.")
-    ] = 0,
+    seed: Annotated[int, opt.option("--seed", "Random seed for case selection and sampling.", "N", min=0)] = 0,
     repeat: Annotated[
         int,
-        typer.Option(
+        opt.option(
             "--repeat",
-            metavar="N",
+            "How often each system runs each case, with another seed each time; intervals include run-to-run variance.",
+            "N",
             min=1,
             max=100,
-            help="How often each system runs each case, with another seed each time; intervals include run-to-run "
-            "variance.",
         ),
     ] = 1,
     workers: opt.WorkersOption = None,
@@ -101,40 +92,37 @@ def eval_command(
     deny: opt.Deny = None,
     local_only: opt.LocalOnly = False,
     file: Annotated[
-        str | None,
-        typer.Option("--from", metavar="FILE", help="The file of a published suite, as its authors publish it."),
+        str | None, opt.option("--from", "The file of a published suite, as its authors publish it.", "FILE")
     ] = None,
     columns: Annotated[
         str,
-        typer.Option(
+        opt.option(
             "--fields",
-            metavar="FIELD=COLUMN,…",
+            "How a JSON Lines, CSV or Parquet file of others names question, answer, choices, scorer, id, tags.",
+            "FIELD=COLUMN,…",
             show_default=False,
-            help="How a JSON Lines, CSV or Parquet file of others names question, answer, choices, scorer, id, tags.",
         ),
     ] = "",
     judge: Annotated[
         str,
-        typer.Option(
+        opt.option(
             "--judge",
-            metavar="WORKER",
+            "Worker that judges answers: of cases with the scorer model, and beside the rules of all others.",
+            "WORKER",
             show_default=False,
-            help="Worker that judges answers: of cases with the scorer model, and beside the rules of all others.",
         ),
     ] = "",
     parallel: opt.ParallelRuns = 8,
     ray: opt.RayCluster = None,
     show: Annotated[
-        str | None, typer.Option("--show", metavar="ID|last", help="Print the report of a stored evaluation again.")
+        str | None, opt.option("--show", "Print the report of a stored evaluation again.", "ID|last")
     ] = None,
     json: opt.Json = False,
     yes: opt.YesToCost = False,
     max_cost: opt.MaxCostOfAll = None,
     progress: opt.ProgressOption = None,
-    list_: Annotated[
-        bool, typer.Option("--list", help="List the published suites and the stored evaluations.")
-    ] = False,
-    print_cases: Annotated[bool, typer.Option("--print-cases", help="Print the cases as JSON Lines and stop.")] = False,
+    list_: Annotated[bool, opt.option("--list", "List the published suites and the stored evaluations.")] = False,
+    print_cases: Annotated[bool, opt.option("--print-cases", "Print the cases as JSON Lines and stop.")] = False,
 ) -> None:
     """Compare single workers, voting, routing and conducting on the same cases: accuracy, cost and time."""
     flags = {"conductor.model": conductor, "conductor.pool": pool, "output.progress": progress}
@@ -169,9 +157,7 @@ def eval_command(
         outcomes = stored.outcomes()
         if not code and all(outcome.verdict == "failed" for outcome in outcomes):
             message = f"no case could be judged: {outcomes[0].error if outcomes else 'nothing was run'}"
-            failure = Failure(kind="unreachable", message=message, hint="conductor workers test")
-            print_error(failure)
-            code = failure.exit_code
+            code = print_error(Failure(kind="unreachable", message=message, hint="conductor workers test"))
     raise typer.Exit(code)
 
 
@@ -249,13 +235,10 @@ async def _run(
         limit, spent = format_money(prepared.budget.limit or 0), format_money(prepared.budget.spent)
         message = f"the limit of {limit} is reached: {done:,} of {total:,} runs cost {spent}"
         hint = f"raise --max-cost, or wait for tomorrow if it is the limit of a day; {CONTINUE}"
-        failure = Failure(kind="limit", message=message, hint=hint)
-        print_error(failure)
-        return evaluation, failure.exit_code
+        return evaluation, print_error(Failure(kind="limit", message=message, hint=hint))
 
 
 def _print_report(evaluation: Evaluation, *, json: bool) -> None:
-    """The table or the JSON."""
     spec, outcomes = evaluation.spec, evaluation.outcomes()
     summary = summarize(outcomes, spec.systems)
     if json:

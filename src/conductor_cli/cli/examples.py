@@ -56,10 +56,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("Answer questions and set up the rest", "conductor setup"),
         ("Set up everything without a question", "conductor setup --yes"),
     ),
-    "doctor": (
-        ("Check everything", "conductor doctor"),
-        ("Check without a network", "conductor doctor --offline"),
-    ),
+    "doctor": (("Check everything", "conductor doctor"), ("Check without a network", "conductor doctor --offline")),
     "model": (
         ("See which models there are", "conductor model list"),
         ("Download the default model and use it", "conductor model pull"),

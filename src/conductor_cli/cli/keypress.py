@@ -18,10 +18,8 @@ if TYPE_CHECKING:
 TERMINAL: Final = "/dev/tty"
 CTRL_D: Final = b"\x04"
 _NO_KEY: Final = b"\0"
-_changed: Final[list[tuple[int, list[Any]]]] = []
-"""The terminals whose mode is changed now, each with its mode before."""
-LONGEST: Final = 4096
-"""Bytes of a line that a terminal takes."""
+_changed: Final[list[tuple[int, list[Any]]]] = []  # The terminals whose mode is changed now, each with its mode before
+LONGEST: Final = 4096  # Bytes of a line that a terminal takes
 
 
 class NoAnswer(Exception):
@@ -110,10 +108,7 @@ def _terminal_mode(
 
 
 def restore_terminal() -> None:
-    """Give the terminal its first mode back, for a process that ends at once. What was typed is dropped.
-
-    A shell would otherwise run it.
-    """
+    """Give the terminal its first mode back for a process that ends at once; what was typed is no line for a shell."""
     if not _changed:
         return
     import termios

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,16 +21,11 @@ from conductor_cli.app.models import (
     stored_planner,
     verify_files,
 )
-from conductor_cli.app.planner_resolution import (
-    describe_planning_model,
-    open_model_store,
-    read_guided,
-    resolve_planner,
-)
+from conductor_cli.app.planner_resolution import describe_planning_model, open_model_store, read_guided, resolve_planner
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_finding, print_json, print_line, print_notice, print_table
 from conductor_cli.cli.terminal_input import can_ask, confirm, handle_signal
-from conductor_cli.config import Settings, load_settings
+from conductor_cli.config import Settings
 from conductor_cli.config.files import set_value
 from conductor_cli.core.errors import ConductorUnusable, UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_count, format_size
@@ -115,10 +109,9 @@ def describe_model_files(manifest: Manifest, *, named: bool = False) -> list[str
 
 app = typer.Typer(help="Download and choose the model that plans.", no_args_is_help=True)
 
-Say = Callable[[str], None]
-"""Prints a line."""
+Say = Callable[[str], None]  # Prints a line
 
-Use = Annotated[bool | None, typer.Option("--use/--no-use", help="Make it the default; automatic if none is set.")]
+Use = Annotated[bool | None, opt.option("--use/--no-use", "Make it the default; automatic if none is set.")]
 
 MODEL_COLUMNS: Final = (
     Column("NAME", shrink=24), Column("SIZE", right=True, drop=1), Column("MEMORY", right=True, drop=2),
@@ -152,15 +145,13 @@ def pull_command(
     context: typer.Context,
     name: Annotated[
         str | None,
-        typer.Argument(
-            metavar="NAME|OWNER/REPO[:QUANT]",
-            help="A name of model list, or any GGUF of the hub, with its quantization or file; else the default.",
+        opt.argument(
+            "NAME|OWNER/REPO[:QUANT]",
+            "A name of model list, or any GGUF of the hub, with its quantization or file; else the default.",
         ),
     ] = None,
     use: Use = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask, even if it needs more memory than is free.")
-    ] = False,
+    yes: Annotated[bool, opt.option("--yes -y", "Do not ask, even if it needs more memory than is free.")] = False,
     json: opt.Json = False,
 ) -> None:
     """Download a model and verify it. An interrupted download continues."""
@@ -210,9 +201,9 @@ def pull_command(
 @app.command("import")
 def import_command(
     context: typer.Context,
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="A GGUF file: a model or a LoRA adapter.")],
-    name: Annotated[str, typer.Option("--name", metavar="NAME", help="What to call it.")] = "",
-    base: Annotated[str, typer.Option("--base", metavar="NAME|FILE", help="The model a LoRA was trained for.")] = "",
+    path: Annotated[Path, opt.argument("FILE", "A GGUF file: a model or a LoRA adapter.")],
+    name: Annotated[str, opt.option("--name", "What to call it.", "NAME")] = "",
+    base: Annotated[str, opt.option("--base", "The model a LoRA was trained for.", "NAME|FILE")] = "",
     use: Use = None,
 ) -> None:
     """Add a model file from this machine. It is checked, and linked rather than copied."""
@@ -259,9 +250,7 @@ def use_command(
     context: typer.Context,
     model: Annotated[
         str,
-        typer.Argument(
-            metavar="NAME|FILE|URL|PROVIDER/MODEL", help="A name of model list, a GGUF file, a URL, or provider/model."
-        ),
+        opt.argument("NAME|FILE|URL|PROVIDER/MODEL", "A name of model list, a GGUF file, a URL, or provider/model."),
     ],
 ) -> None:
     """Choose the model that plans."""
@@ -273,7 +262,7 @@ def use_command(
     is_name = open_model_store(settings).find(model) is not None
     is_name = is_name or any(item.worker.name == model for item in settings.workers)
     chosen = str(path.absolute()) if path.exists() and not is_name else model
-    settings = load_settings(os.environ, {"conductor.model": chosen}, context.obj.config)
+    settings = opt.stored_settings(context, {"conductor.model": chosen})
     name = describe_planning_model(resolve_planner(settings)) + read_guided(settings).name
     _choose(chosen, name if name == chosen else f"{chosen} ({name})", context, settings)
 
@@ -281,7 +270,7 @@ def use_command(
 @app.command("verify")
 def verify_models_command(
     context: typer.Context,
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Model to verify (default: all).")] = None,
+    name: Annotated[str | None, opt.argument("NAME", "Model to verify (default: all).")] = None,
     json: opt.Json = False,
 ) -> None:
     """Verify the files of a model. The exit code is 5 if one is damaged."""
@@ -300,8 +289,8 @@ def verify_models_command(
 @app.command("rm")
 def remove_model_command(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="An installed or partly downloaded model.")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    name: Annotated[str, opt.argument("NAME", "An installed or partly downloaded model.")],
+    yes: Annotated[bool, opt.option("--yes -y", "Do not ask.")] = False,
 ) -> None:
     """Remove a model. Files that conductor did not put there are kept."""
     settings = opt.stored_settings(context)

@@ -63,10 +63,6 @@ HEADINGS: Final[dict[str, list[str]]] = {
 An option that is not listed is shown under "Options".
 """
 
-Mode = Literal["mini", "auto", "ultra"]
-Format = Literal["answer", "json", "jsonl"]
-Progress = Literal["auto", "tree", "plain", "none"]
-
 Words = Annotated[list[str] | None, argument("QUESTION", "The question; - reads it from stdin.", show_default=False)]
 Files = Annotated[
     list[str] | None,
@@ -96,10 +92,13 @@ Flow = Annotated[bool, option("--flow", "Show which worker reads the question, t
 Allow = Annotated[str | None, option("--allow", "Ask only these workers: names, tag:NAME or provider:NAME.", "A,B")]
 Deny = Annotated[str | None, option("--deny", "Never ask these workers; same syntax as --allow.", "A,B")]
 LocalOnly = Annotated[bool, option("--local-only", "Use only models on this machine, for planning too.")]
+Format = Literal["answer", "json", "jsonl"]
 FormatOption = Annotated[
     Format, option("--format", "Output on stdout: the answer, one JSON object, or events as JSON lines.")
 ]
-ProgressOption = Annotated[Progress | None, option("--progress", "Progress display on stderr.")]
+ProgressOption = Annotated[
+    Literal["auto", "tree", "plain", "none"] | None, option("--progress", "Progress display on stderr.")
+]
 YesToCost = Annotated[bool, option("--yes -y", "Start without asking, even if it may cost money.")]
 ParallelRuns = Annotated[int, option("--parallel", "Number of parallel runs.", "N", min=1, max=256)]
 RayCluster = Annotated[
@@ -133,7 +132,8 @@ class RunOptions:
     """The options of the commands that run a question; one that a command omits has its default."""
 
     mode: Annotated[
-        Mode | None, option("--mode", "mini: one worker; auto: up to five steps; ultra: reason first, review after.")
+        Literal["mini", "auto", "ultra"] | None,
+        option("--mode", "mini: one worker; auto: up to five steps; ultra: reason first, review after."),
     ] = None
     workers: WorkersOption = None
     pool: PoolOption = None
@@ -277,18 +277,15 @@ def parse_assignments(texts: Sequence[str] | None, lists: Collection[str] = ()) 
     return found
 
 
-def stored_settings(context: typer.Context) -> Settings:
-    """The settings of files and environment, for a command without settings of its own. Raises `ConfigError`."""
+def stored_settings(context: typer.Context, flags: Mapping[str, Any] | None = None) -> Settings:
+    """The settings of files and environment, and of the options of a command by name. Raises `ConfigError`."""
     from conductor_cli.config import load_settings  # every start imports this module
 
-    return load_settings(os.environ, {}, context.obj.config)
+    return load_settings(os.environ, check_flags(flags or {}), context.obj.config)
 
 
 def check_flags(settings: Mapping[str, Any], source: str = "") -> dict[str, Any]:
-    """Settings by name, from options or from the file `source`; those that are None are left out.
-
-    Raises `UsageError`.
-    """
+    """Settings by name, from options or the file `source`, without those that are None. Raises `UsageError`."""
     from conductor_cli.config import find_setting  # a command line that only asks for help reads no settings
 
     values = {}
@@ -311,8 +308,7 @@ def parse_names(text: str | None) -> tuple[str, ...]:
     return names
 
 
-FILE_LIKE: Final = re.compile(r"\S*/\S*|\S+\.[A-Za-z][A-Za-z0-9]{0,4}")
-"""Words that look like the name of a file."""
+FILE_LIKE: Final = re.compile(r"\S*/\S*|\S+\.[A-Za-z][A-Za-z0-9]{0,4}")  # Words that look like the name of a file
 
 _RUN_ID: Final = re.compile(r"last~\d+|\d{8}-\d{6}(-[0-9a-f]{0,6})?")
 

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from conductor_cli.views.base import OutputContext
     from conductor_cli.views.text_layout import Line
 
-NARROWEST: Final = 20
-"""Lines are wrapped for at least so many columns; a narrower terminal breaks them itself."""
+NARROWEST: Final = 20  # Lines are wrapped for at least so many columns; a narrower terminal breaks them itself
 
 CLIPBOARDS: Final = {
     "pbcopy": "", "wl-copy": "WAYLAND_DISPLAY", "xclip -selection clipboard": "DISPLAY", "xsel -ib": "DISPLAY",
@@ -183,18 +182,16 @@ def print_table(columns: Sequence[str | Column], rows: Sequence[Sequence[str]]) 
         print_line(line)
 
 
-def print_error(failure: Failure | ConductorError) -> None:
-    """Print an error on stderr, in at most three lines: what happened, and what to do next."""
+def print_error(failure: Failure | ConductorError) -> int:
+    """Print an error on stderr, in at most three lines, with what to do next; returns its exit code."""
     print_notice(f"conductor: {one_line(failure.message)}")
     for line in failure.hint.splitlines()[:2]:
         print_notice(f"  {line}")
+    return failure.exit_code
 
 
 def stdout_problem() -> ConductorError | None:
-    """The error of a command that has a result to print and was started without a standard output.
-
-    See `start.open_streams`.
-    """
+    """The error of a command that has a result to print and was started without a standard output."""
     try:
         os.write(sys.stdout.fileno(), b"")
     except io.UnsupportedOperation:  # a text in memory, where a command runs inside a program

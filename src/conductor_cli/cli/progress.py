@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from conductor_cli.config import Settings
 
 
-PERIOD: Final = 5.0
-"""Seconds between two plain lines about one task."""
+PERIOD: Final = 5.0  # Seconds between two plain lines about one task
 
 
 class ProgressDisplay:
@@ -114,17 +113,13 @@ def show_progress(settings: Settings, *, quiet: bool, unit: str = "bytes") -> It
 
 
 def crop_label(label: str, width: int) -> str:
-    """The label with the beginning of its file name left out where the other columns need the room.
-
-    The end of the name stays, since it tells the files of one model apart.
-    """
+    """The label without the beginning of a long file name; its end tells the files of one model apart."""
     verb, _, name = one_line(label).rpartition(" ")
     most = max(8, width - 50)
     return f"{verb} {name if len(name) <= most else f'…{name[1 - most :]}'}".strip()
 
 
-RUNNING_PERIOD: Final = 0.5
-"""Seconds between two drawings."""
+RUNNING_PERIOD: Final = 0.5  # Seconds between two drawings
 
 _ERASE: Final = "\r\x1b[2K"
 
@@ -139,7 +134,6 @@ class RunningLine:
         self._drawn = False
 
     def start(self, name: str) -> None:
-        """`name` runs from now on."""
         with self._lock:
             self._started[name] = time.monotonic()
 
@@ -164,7 +158,6 @@ class RunningLine:
             self._write(f"waiting for {', '.join(parts)}" if parts else "")
 
     def erase(self) -> None:
-        """Leave nothing of the line on the screen."""
         with self._lock:
             self._write("")
 

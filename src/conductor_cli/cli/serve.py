@@ -103,8 +103,7 @@ def _read_cost(option: str, text: str | None) -> Decimal | None:
         raise UsageError(error.message.replace("--max-cost", option, 1), hint=error.hint) from None
 
 
-NOT_FOR_A_SERVER = ("format", "progress", "approve")
-"""Options that say how a person sees a run."""
+NOT_FOR_A_SERVER = ("format", "progress", "approve")  # Options that say how a person sees a run
 
 
 def _server_options(context: typer.Context, options: opt.RunOptions) -> ServerOptions:

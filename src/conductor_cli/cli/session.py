@@ -69,7 +69,6 @@ class Session:
 
     @property
     def output_context(self) -> OutputContext:
-        """Where and how a run is shown."""
         return OutputContext(
             stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=self.settings["output.color"],
             quiet=self.quiet, stored=self.stores_traces, markdown=self.settings["output.markdown"],
@@ -78,11 +77,9 @@ class Session:
 
     @property
     def attacher(self) -> Attacher:
-        """Reads the files of the command line."""
         return Attacher(self.attachments, self.settings, (lambda _: None) if self.quiet else print_notice)
 
     def tell(self, text: str) -> None:
-        """Print a notice, unless only errors are wanted."""
         if not self.quiet:
             print_notice(text)
 
@@ -150,11 +147,7 @@ class Session:
     async def opened(self, **how: Any) -> AsyncIterator[Conductor]:  # noqa: ANN401 - as `open_conductor` takes it
         """A conductor whose models are closed at the end; problems with recording the spending are printed."""
         opened = await open_conductor(
-            self.settings,
-            seed=self.options.seed,
-            attachments=self.attachments,
-            learning=True,
-            **how,
+            self.settings, seed=self.options.seed, attachments=self.attachments, learning=True, **how
         )
         try:
             yield opened.conductor

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
@@ -29,27 +28,21 @@ from conductor_cli.cli import options as opt
 from conductor_cli.cli.entry import run_command_line
 from conductor_cli.cli.output import print_error, print_json, print_line, print_notice, print_text
 from conductor_cli.cli.terminal_input import ask_line, can_ask, confirm
-from conductor_cli.config import Settings, load_settings
 from conductor_cli.core.errors import ConductorError, ModelError, UsageError
 from conductor_cli.core.formatting import format_count
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.discovery import key_state_of, worker_name
 from conductor_cli.state.home import open_state
 
-INTERRUPTED: Final = 130
-"""The exit code of a command that Ctrl-C ended, which ends the interview too."""
+INTERRUPTED: Final = 130  # The exit code of a command that Ctrl-C ended, which ends the interview too
 
 
 def setup_command(
     context: typer.Context,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do everything that is proposed, without asking.")] = False,
+    yes: Annotated[bool, opt.option("--yes -y", "Do everything that is proposed, without asking.")] = False,
     model: Annotated[
         str | None,
-        typer.Option(
-            "--model",
-            metavar="NAME",
-            help="The planner: a name of model list, a file, a URL, provider/model, or none.",
-        ),
+        opt.option("--model", "The planner: a name of model list, a file, a URL, provider/model, or none.", "NAME"),
     ] = None,
     json: opt.Json = False,
 ) -> None:
@@ -87,17 +80,13 @@ class Interview:
     def __init__(self, context: typer.Context, wanted_model: str, *, yes: bool, asks: bool) -> None:
         self.asks = asks
         self.exit_code = 0
-        self.left_out = False
-        """Whether a step was proposed and not done."""
+        self.left_out = False  # Whether a step was proposed and not done
         self.results: list[dict[str, Any]] = []
-        self._common = context.obj
+        self._context = context
         self._wanted_model = wanted_model
         self._yes = yes
-        self.settings = self._read_settings()
+        self.settings = opt.stored_settings(context)
         self.findings = look_around(self.settings)
-
-    def _read_settings(self) -> Settings:
-        return load_settings(os.environ, {}, self._common.config)
 
     def hold(self) -> None:
         """Go through all steps, in the order in which each needs the one before."""
@@ -206,13 +195,13 @@ class Interview:
 
     def _run(self, command: Sequence[str]) -> int:
         """Run a command of this program in this process, with the options before it; returns its exit code."""
-        common = self._common
+        common = self._context.obj
         before = [*(["--config", common.config] if common.config else []), *(["--quiet"] if common.quiet else [])]
         # So a step does exactly what the command shown with it does, with the same messages and exit code.
         code = run_command_line([*before, *command])
         if code == INTERRUPTED:
             raise KeyboardInterrupt
-        self.settings = self._read_settings()
+        self.settings = opt.stored_settings(self._context)
         return code
 
 

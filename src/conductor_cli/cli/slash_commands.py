@@ -69,10 +69,10 @@ MODES: Final = {
 }
 
 
-def shorten_question(run: Trace, length: int = 60) -> str:
+def shorten_question(run: Trace) -> str:
     """The beginning of a run's question, on one line."""
     line = question_line(run)
-    return line if len(line) <= length else f"{line[: length - 4]} ..."
+    return line if len(line) <= 60 else f"{line[:56]} ..."
 
 
 def describe_conversation(turns: Sequence[Trace]) -> str:
@@ -81,8 +81,7 @@ def describe_conversation(turns: Sequence[Trace]) -> str:
     return f"the conversation has {format_count(count, 'question')}"
 
 
-Offer = Iterable[tuple[str, str]]
-"""What Tab may offer: words, each with a description."""
+Offer = Iterable[tuple[str, str]]  # What Tab may offer: words, each with a description
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,11 +96,9 @@ class SlashCommand:
     takes_file: bool = False
 
 
-MAX_LISTED: Final = 20
-"""Conversations that `/name` lists."""
+MAX_LISTED: Final = 20  # Conversations that `/name` lists
 
-ALL: Final = "all"
-"""What `/workers` takes for every worker."""
+ALL: Final = "all"  # What `/workers` takes for every worker
 
 DROPPED: Final = {
     "edit": "it was dropped: Up and Ctrl-R bring earlier messages back, Ctrl-X Ctrl-E opens your editor",
@@ -315,7 +312,6 @@ async def _exit(*_: object) -> None:
 
 
 def _offer_pool(chat: ChatSession) -> Offer:
-    """The workers that a run of this chat may use."""
     if chat.conductor is not None:
         return [(worker.name, worker.about) for worker in chat.conductor.pool]
     return [each for each in chat.choosable_workers().items() if each[0] in (chat.only or each)]
@@ -392,7 +388,6 @@ class SlashCompleter(Completer):
         self._paths = PathCompleter(expanduser=True)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """The completions of the word before the cursor."""
         name, space, rest = document.text_before_cursor.removeprefix("/").partition(" ")
         if not document.text.startswith("/") or "\n" in document.text:
             return
@@ -464,7 +459,6 @@ def _tell_how_to_go_on(chat: ChatSession) -> None:
 
 
 async def _handle(chat: ChatSession, prompt: ChatPrompt, message: str) -> None:
-    """Do what a message asks for: a command, or a question."""
     text, before = message.strip(), len(chat.runs)
     if text in ("exit", "quit", "/quit"):
         raise ChatEnded

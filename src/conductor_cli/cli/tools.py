@@ -91,7 +91,7 @@ def add_tools_command(
 
 @app.command("import")
 def import_tools_command(
-    context: typer.Context, file: Annotated[Path, typer.Argument(metavar="FILE", help="For example .mcp.json.")]
+    context: typer.Context, file: Annotated[Path, opt.argument("FILE", "For example .mcp.json.")]
 ) -> None:
     """Add the servers of an mcp.json of Claude, Cursor or VS Code; those that exist under the same name stay."""
     settings = opt.stored_settings(context)
@@ -112,8 +112,7 @@ def import_tools_command(
 
 @app.command("rm")
 def remove_tools_command(
-    context: typer.Context,
-    names: Annotated[list[str], opt.argument("NAME", "The name of the tools; may be repeated.")],
+    context: typer.Context, names: Annotated[list[str], opt.argument("NAME", "The name of the tools; may be repeated.")]
 ) -> None:
     """Remove servers of tools that were added and that no worker has."""
     remove_tables(app_paths(os.environ), "tools", names, lambda: opt.stored_settings(context))

@@ -45,12 +45,10 @@ from conductor_cli.views.replay import open_replay_view, replay_events
 from conductor_cli.views.text_layout import page_screen
 from conductor_cli.views.trace_text import step_lines, trace_lines
 
-MAX_FAULTS = 20
-"""Faults of one trace that are printed."""
+MAX_FAULTS = 20  # Faults of one trace that are printed
 
 app = typer.Typer(
-    help="Stored runs: list, show, replay, verify, run again, rate, export, remove.",
-    no_args_is_help=True,
+    help="Stored runs: list, show, replay, verify, run again, rate, export, remove.", no_args_is_help=True
 )
 
 Run = Annotated[str, opt.argument("RUN", "A run's id, the beginning of one, last, or last~1 and so on.")]

@@ -18,8 +18,7 @@ from conductor_cli.core.plan import MAX_STEPS
 from conductor_cli.train.job import is_first
 from conductor_cli.train.recipe import DEFAULT_RECIPE, LoraSettings
 
-INCOMPLETE: Final = 3
-"""The exit code if --minutes ended before all steps were done."""
+INCOMPLETE: Final = 3  # The exit code if --minutes ended before all steps were done
 
 INTERRUPTED: Final = 130
 
@@ -36,54 +35,43 @@ TUNED: Final = {
 def train_command(
     context: typer.Context,
     cases: Annotated[
-        str | None,
-        typer.Option("--cases", metavar="basics|SUITE|CASES.jsonl", help="The cases to train on, as for eval."),
+        str | None, opt.option("--cases", "The cases to train on, as for eval.", "basics|SUITE|CASES.jsonl")
     ] = None,
     case_file: Annotated[
-        str | None,
-        typer.Option("--from", metavar="FILE", help="The file of the published suite that --cases names, as for eval."),
+        str | None, opt.option("--from", "The file of the published suite that --cases names, as for eval.", "FILE")
     ] = None,
     validation: Annotated[
-        str | None,
-        typer.Option(
-            "--validation", metavar="CASES.jsonl", help="Cases to choose the best checkpoint by; else a fifth."
-        ),
+        str | None, opt.option("--validation", "Cases to choose the best checkpoint by; else a fifth.", "CASES.jsonl")
     ] = None,
     base: Annotated[
-        str | None,
-        typer.Option("--base", metavar="DIR|ID", help="The base model, in Hugging Face format; never downloaded."),
+        str | None, opt.option("--base", "The base model, in Hugging Face format; never downloaded.", "DIR|ID")
     ] = None,
     workers: opt.WorkersOption = None,
     profile: Annotated[
         Literal["prompted", "brief", "published"] | None,
-        typer.Option("--profile", help="The prompt format: with examples, without, or workers by number only."),
+        opt.option("--profile", "The prompt format: with examples, without, or workers by number only."),
     ] = None,
-    lora: Annotated[bool, typer.Option("--lora", help="Train a low-rank adapter instead of all weights.")] = False,
-    steps: Annotated[int | None, typer.Option("--steps", metavar="N", min=1, help="Number of training steps.")] = None,
-    prompts: Annotated[int | None, typer.Option("--prompts", metavar="N", min=1, help="Cases in each step.")] = None,
-    seed: Annotated[
-        int | None, typer.Option("--seed", metavar="N", min=0, help="Random seed for cases, pools and plans.")
-    ] = None,
+    lora: Annotated[bool, opt.option("--lora", "Train a low-rank adapter instead of all weights.")] = False,
+    steps: Annotated[int | None, opt.option("--steps", "Number of training steps.", "N", min=1)] = None,
+    prompts: Annotated[int | None, opt.option("--prompts", "Cases in each step.", "N", min=1)] = None,
+    seed: Annotated[int | None, opt.option("--seed", "Random seed for cases, pools and plans.", "N", min=0)] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Directory of the training; run again to resume there.")
+        Path | None, opt.option("--out", "Directory of the training; run again to resume there.", "DIR")
     ] = None,
     max_cost: Annotated[
-        str | None,
-        typer.Option("--max-cost", metavar="USD", help="Stop when the workers have cost this much in total."),
+        str | None, opt.option("--max-cost", "Stop when the workers have cost this much in total.", "USD")
     ] = None,
     minutes: Annotated[
-        float | None,
-        typer.Option("--minutes", metavar="M", min=0.0, help="Stop after this time; exit code 3 if not done."),
+        float | None, opt.option("--minutes", "Stop after this time; exit code 3 if not done.", "M", min=0.0)
     ] = None,
     tuned: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help=f"Change the recipe: {', '.join(TUNED)}; may be repeated."),
+        list[str] | None, opt.option("--set", f"Change the recipe: {', '.join(TUNED)}; may be repeated.", "KEY=VALUE")
     ] = None,
     export: Annotated[
-        bool, typer.Option("--export", help="With --lora: write the adapter as a GGUF file at the end.")
+        bool, opt.option("--export", "With --lora: write the adapter as a GGUF file at the end.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check model, workers, cases, memory and cost; do not train.")
+        bool, opt.option("--dry-run", "Check model, workers, cases, memory and cost; do not train.")
     ] = False,
     yes: opt.YesToCost = False,
     json: opt.Json = False,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import Annotated, Final
 
@@ -14,7 +13,6 @@ from conductor_cli.app.worker_selection import discovered_workers, offered_worke
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.eval import run_evaluation
 from conductor_cli.cli.output import print_line, print_notice, print_table, print_text
-from conductor_cli.config import load_settings
 from conductor_cli.core.errors import PolicyError
 from conductor_cli.core.formatting import format_cost, format_count
 from conductor_cli.core.terminal_text import one_line
@@ -33,27 +31,23 @@ MAX_COST: Final = "0.50"
 def try_command(
     context: typer.Context,
     cases: Annotated[
-        str | None,
-        typer.Argument(metavar="CASES.jsonl", help="Your own cases; else questions that ship.", show_default=False),
+        str | None, opt.argument("CASES.jsonl", "Your own cases; else questions that ship.", show_default=False)
     ] = None,
-    count: Annotated[int, typer.Option("--n", metavar="N", min=2, help="Number of cases.")] = 12,
+    count: Annotated[int, opt.option("--n", "Number of cases.", "N", min=2)] = 12,
     workers: opt.WorkersOption = None,
     pool: opt.PoolOption = None,
     conductor: opt.ConductorOption = None,
     max_cost: Annotated[
         str | None,
-        typer.Option(
-            "--max-cost", metavar="USD", help=f"Maximum cost of all runs. Default: {MAX_COST}, if prices are known."
-        ),
+        opt.option("--max-cost", f"Maximum cost of all runs. Default: {MAX_COST}, if prices are known.", "USD"),
     ] = None,
     rehearsal: Annotated[
-        bool, typer.Option("--rehearsal", help="Simulate it with the demo models, on their own questions.")
+        bool, opt.option("--rehearsal", "Simulate it with the demo models, on their own questions.")
     ] = False,
     yes: opt.YesToCost = False,
 ) -> None:
     """Find out on a few questions whether a plan pays: your best worker alone, one chosen worker, and a plan."""
-    flags = opt.check_flags({"conductor.model": conductor, "conductor.pool": pool})
-    settings = load_settings(os.environ, flags, context.obj.config)
+    settings = opt.stored_settings(context, {"conductor.model": conductor, "conductor.pool": pool})
     name, known = load_cases(REHEARSAL if rehearsal else cases or EVERYDAY, file=None, count=None, seed=0)
     names, settings = opt.parse_names(workers), replace(settings, rehearsal=rehearsal)
     offered = names or offered_workers(settings) or discovered_workers(settings)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,7 +20,6 @@ from conductor_cli.cli.eval import run_evaluation
 from conductor_cli.cli.output import print_json, print_line, print_table, print_text
 from conductor_cli.cli.progress import show_progress
 from conductor_cli.cli.terminal_input import confirm_cost
-from conductor_cli.config import load_settings
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import format_money
 from conductor_cli.core.serialization import dump
@@ -36,42 +34,40 @@ def tune_command(
     context: typer.Context,
     cases: Annotated[
         str,
-        typer.Argument(
-            metavar="CASES.jsonl|SUITE|rehearsal", show_default=False, help="Questions of your kind with their answers."
-        ),
+        opt.argument("CASES.jsonl|SUITE|rehearsal", "Questions of your kind with their answers.", show_default=False),
     ],
-    output: Annotated[
-        Path, typer.Option("--out", "-o", metavar=f"FILE{SUFFIX}", help="Where the planner is written if it pays.")
-    ] = Path(f"tuned{SUFFIX}"),
+    output: Annotated[Path, opt.option("--out -o", "Where the planner is written if it pays.", f"FILE{SUFFIX}")] = Path(
+        f"tuned{SUFFIX}"
+    ),
     encoder: Annotated[
         str,
-        typer.Option(
+        opt.option(
             "--encoder",
-            metavar="FILE.gguf|NAME",
+            "Small local model that reads the questions. Default: the local planner.",
+            "FILE.gguf|NAME",
             show_default=False,
-            help="Small local model that reads the questions. Default: the local planner.",
         ),
     ] = "",
     plans: Annotated[
         int,
-        typer.Option(
+        opt.option(
             "--plans",
-            metavar="N",
+            "How often the planner may plan while what it reads is improved; 0 leaves it as it is.",
+            "N",
             min=0,
-            help="How often the planner may plan while what it reads is improved; 0 leaves it as it is.",
         ),
     ] = 200,
     reflector: Annotated[
         str,
-        typer.Option(
+        opt.option(
             "--reflector",
-            metavar="WORKER",
+            "Worker that improves what the planner reads. Default: the model that plans.",
+            "WORKER",
             show_default=False,
-            help="Worker that improves what the planner reads. Default: the model that plans.",
         ),
     ] = "",
-    count: Annotated[int | None, typer.Option("--n", metavar="N", min=MIN_CASES, help="Number of cases.")] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Random seed of the two halves.")] = 0,
+    count: Annotated[int | None, opt.option("--n", "Number of cases.", "N", min=MIN_CASES)] = None,
+    seed: Annotated[int, opt.option("--seed", "Random seed of the two halves.", "N", min=0)] = 0,
     workers: opt.WorkersOption = None,
     pool: opt.PoolOption = None,
     conductor: opt.ConductorOption = None,
@@ -81,8 +77,7 @@ def tune_command(
     yes: opt.YesToCost = False,
 ) -> None:
     """Learn from your cases which worker to ask, how to plan, and whether planning pays; say so where it is proved."""
-    flags = opt.check_flags({"conductor.model": conductor, "conductor.pool": pool})
-    settings = load_settings(os.environ, flags, context.obj.config)
+    settings = opt.stored_settings(context, {"conductor.model": conductor, "conductor.pool": pool})
     if output.suffix != SUFFIX or not output.absolute().parent.is_dir():
         raise UsageError(
             f"cannot write {output}", hint=f"name a file that ends with {SUFFIX}, in a directory that exists"

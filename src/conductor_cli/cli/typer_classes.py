@@ -29,17 +29,14 @@ CommandTable = Mapping[str, Mapping[str, tuple[str, str]]]
 The attribute is a function with Typer's annotations, or a `typer.Typer` with commands of its own.
 """
 
-MANY: Final = 14
-"""Options from which on they are shown under headings. Fewer are read faster as one list."""
+MANY: Final = 14  # Options from which on they are shown under headings. Fewer are read faster as one list
 
 UNBROKEN: Final = "\N{NON-BREAKING HYPHEN}"
 """Stands for a hyphen while lines are broken, so that a word such as an option stays whole."""
 
-NARROW: Final = 58
-"""Columns below which the explanations stand under the names."""
+NARROW: Final = 58  # Columns below which the explanations stand under the names
 
-WIDEST_NAME: Final = 30
-"""Columns for the name of an option; a longer one has its explanation on the next line."""
+WIDEST_NAME: Final = 30  # Columns for the name of an option; a longer one has its explanation on the next line
 
 
 class LeafCommand(TyperCommand):
@@ -51,11 +48,9 @@ class LeafCommand(TyperCommand):
         return super().parse_args(ctx, with_each_file(args, files))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
-        """Write arguments and options."""
         write_options(self, ctx, formatter)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
-        """Write the examples of the command."""
         write_examples(ctx, formatter)
 
 
@@ -97,7 +92,6 @@ class CommandGroup(TyperGroup):
         write_sections(sections, formatter)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
-        """Write the text at the end, or the examples of the group."""
         if self.epilog:
             super().format_epilog(ctx, formatter)
         else:

@@ -222,8 +222,7 @@ def add_worker_command(
 
 @app.command("rm")
 def remove_workers_command(
-    context: typer.Context,
-    names: Annotated[list[str], opt.argument("NAME", "The worker's name; may be repeated.")],
+    context: typer.Context, names: Annotated[list[str], opt.argument("NAME", "The worker's name; may be repeated.")]
 ) -> None:
     """Remove workers that were added and that no pool needs."""
     chosen = list(dict.fromkeys(names))
@@ -277,14 +276,12 @@ def calibrate_command(
     # Imported here, because the other commands of this group would pay for the imports of the evaluations.
     from conductor_cli.app.calibration import measured_cards, plan_calibration
     from conductor_cli.cli.eval import run_evaluation
-    from conductor_cli.config import load_settings
     from conductor_cli.config.cards import add_cards, cards_file
     from conductor_cli.evals.report import format_limits
     from conductor_cli.evals.summary import wilson_interval
     from conductor_cli.models.disk import check_writable
 
-    flags = opt.check_flags({"output.progress": progress, "conductor.pool": pool})
-    settings = load_settings(os.environ, flags, context.obj.config)
+    settings = opt.stored_settings(context, {"output.progress": progress, "conductor.pool": pool})
     calibration = plan_calibration(
         settings, cases, workers=opt.parse_names(named), count=count, seed=seed, parallel=parallel
     )

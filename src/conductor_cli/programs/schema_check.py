@@ -108,7 +108,6 @@ def _has_pattern(schema: object) -> bool:
 
 
 async def _ask_child(job: Mapping[str, Any]) -> str:
-    """Return the fault that a child process finds. Raises `CheckStopped`."""
     try:
         data = json.dumps(job, default=str).encode()
     except (ValueError, RecursionError):  # it holds itself, so it was never JSON
