@@ -89,7 +89,7 @@ async def _run(replicas: Replicas, postgres: Cluster, seen: Seen, stops: int, ou
         await asyncio.sleep(1)
         over.set()
         await asyncio.gather(*clients)
-    await asyncio.gather(*(replicas.end(port, pause=False) for port in replicas.ports))
+    await asyncio.gather(*map(replicas.end, replicas.ports))
 
 
 async def _ask(

@@ -65,13 +65,10 @@ class Replicas:
                 await asyncio.sleep(0.05)
         raise RuntimeError(f"replica {port} is not ready: {(self.at.home / 'log').read_text()[-2000:]}")
 
-    async def end(self, port: int, *, pause: bool = True) -> float:
-        """End a replica as an orchestrator does; returns the seconds. A second signal ends its pause for balancers."""
+    async def end(self, port: int) -> float:
+        """End a replica as an orchestrator does; returns the seconds that it took."""
         began = time.monotonic()
         self.running[port].send_signal(signal.SIGTERM)
-        if not pause:
-            await asyncio.sleep(0.5)
-            self.running[port].send_signal(signal.SIGTERM)
         await asyncio.to_thread(self.running[port].wait)
         return time.monotonic() - began
 
