@@ -7,6 +7,7 @@ import json
 import os
 import stat
 import zipfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -358,6 +359,7 @@ def test_a_word_document_that_cannot_be_read_is_an_error(
 ) -> None:
     """A small file may become gigabytes of elements, which take long."""
     pytest.importorskip("mammoth")
-    monkeypatch.setattr(attach, "PDF_LIMITS", attach.PDF_LIMITS._replace(seconds=3))
+    brief = partial(attach._read_in_child, limits=attach.PDF_LIMITS._replace(seconds=3))
+    monkeypatch.setattr(attach, "_read_in_child", brief)
     stage.fails(2, "ask", "How long?", "-f", word_document(tmp_path / "contract.docx", body), told="cannot be read")
     assert stage.server.requests == []

@@ -101,6 +101,7 @@ def test_a_plan_lists_its_calls_before_it_runs_and_the_tools_that_its_steps_may_
     assert (tool.step, tool.worker, tool.texts) == ((1,), "tool:web", one.texts)
     assert two.texts == ("the question", "the answer of step 1")
     assert [(call.step, call.recipient) for call in nested] == [((3,), "here"), ((3,), "there")]
+    assert tool not in expected_disclosures(steps, shown.__getitem__, recipients)
 
 
 def test_tools_are_recipients() -> None:
