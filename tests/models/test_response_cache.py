@@ -299,3 +299,17 @@ def test_a_file_that_was_written_again_is_another_model(tmp_path: Path) -> None:
             seen.add(model_identity(local))
     os.utime(files["adapter"], ns=(1, 1))
     assert len(seen | {model_identity(local)}) == 6
+
+
+def test_closing_closes_the_model(tmp_path: Path) -> None:
+    """Whoever closes what it was given closes the model behind it."""
+
+    class Closable(ScriptedModel):
+        ended = False
+
+        async def close(self) -> None:
+            self.ended = True
+
+    model = Closable()
+    asyncio.run(CachedModel(model, ResponseCache(tmp_path / "calls.jsonl"), "who").close())
+    assert model.ended

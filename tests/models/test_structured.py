@@ -126,6 +126,29 @@ def test_a_server_that_does_not_say_which_it_is_answers_anyway(
     assert form(seen[-1]) == {"response_format": FORMAT}
 
 
+def test_a_server_that_was_still_loading_is_sent_the_grammar_when_it_is_ready() -> None:
+    ready: list[SeenStep] = []
+
+    async def script(seen: SeenStep, wire: Wire) -> None:
+        await (owned("llamacpp") if ready else loading)(seen, wire)
+
+    async def go(server: Loopback) -> list[Chunk]:
+        made = ChatApiModel("m", f"{server.url}/v1")
+        assert await made.constraint_support() == "nothing"
+        with pytest.raises(ModelError) as error:
+            await chunks_of(made, JSON)
+        assert error.value.retryable
+        ready.append(server.requests[-1])
+        chunks = await chunks_of(made, JSON)
+        assert await made.constraint_support() == "grammar"
+        await made.close()
+        return chunks
+
+    with loopback(script) as server:
+        assert text(asyncio.run(go(server))) == "Yes."
+    assert form(server.requests[-1]) == {"grammar": 'root ::= "x"'} | UNTHINKING
+
+
 def held_to(made: Any, *requests: Request) -> list[str]:
     """What a model says that its server holds a reply to: at first, and after each of these requests."""
 
