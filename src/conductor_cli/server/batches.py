@@ -255,7 +255,9 @@ class Batches:
         async def scan() -> None:
             while True:
                 with suppress(ConductorError):  # a database that is away is asked again
-                    for record in await asyncio.to_thread(self._store.open_batches):
+                    found = await asyncio.to_thread(self._store.open_batches)
+                    secrets.SystemRandom().shuffle(found)  # the first may be those that other servers have
+                    for record in found:
                         self._work_on(record)
                 await asyncio.sleep(SCAN_SECONDS)
 
