@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
@@ -199,6 +200,22 @@ def test_a_machine_that_slept_for_longer_than_it_had_a_shard_asks_nothing_twice(
     assert (one.ids, Counter(one.asked)) == (ALL, ALL)
     assert asyncio.run(two.work()) is None
     assert (two.ids, two.asked) == (ALL, [])
+
+
+def test_a_shard_that_is_free_while_it_is_sent_is_not_asked_again(
+    machines: list[Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, finish = machines[0], SharedBatch.finish
+
+    def late(self: SharedBatch, shard: int, answers: bytes, failures: bytes) -> None:
+        self._known.add(shard)
+        one.database.call("UPDATE conductor_shards SET until = '-infinity' WHERE answers IS NULL")
+        time.sleep(0.05)
+        finish(self, shard, answers, failures)
+
+    monkeypatch.setattr(SharedBatch, "finish", late)
+    assert asyncio.run(one.work(parallel=4)) is None
+    assert (one.ids, Counter(one.asked)) == (ALL, ALL)
 
 
 def test_what_others_have_spent_counts_before_anything_is_asked(machines: list[Machine]) -> None:

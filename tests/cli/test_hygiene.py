@@ -188,7 +188,9 @@ def opened() -> dict[str, list[str]]:
     for task in Path("/proc/self/task").iterdir():
         children += (task / "children").read_text().split()
     return {
-        "threads": sorted(thread.name for thread in threading.enumerate() if not thread.name.startswith("state_")),
+        "threads": sorted(
+            thread.name for thread in threading.enumerate() if not thread.name.startswith(("state_", "leases"))
+        ),
         "children": children,
         "files": sorted(link for link in links if not link.startswith(("socket:", "/proc/"))),
     }

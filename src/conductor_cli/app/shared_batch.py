@@ -102,7 +102,7 @@ class SharedItems:
                     return None
                 try:
                     shard = await asyncio.to_thread(self._shards.claim)
-                    if shard is None:
+                    if shard is None or self._shards.knows(shard):  # it is being sent from here at this moment
                         await asyncio.sleep(LOOK_SECONDS)
                         continue
                     self._begin(shard, await asyncio.to_thread(self._read, shard))

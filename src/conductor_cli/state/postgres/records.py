@@ -310,6 +310,10 @@ class SharedBatch:
         self._known.add(shard)  # before it is there, because another thread may `collect`
         self._database.call(statement, answers, failures, self._batch, shard, self._database.owner)
 
+    def knows(self, shard: int) -> bool:
+        """Return whether this process has what became of a shard, or has begun to send it."""
+        return shard in self._known
+
     def collect(self) -> tuple[list[tuple[int, bytes, bytes]], bool]:
         """Return some of the shards that others have sent since, with their answers and failures.
 
