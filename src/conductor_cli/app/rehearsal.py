@@ -106,7 +106,7 @@ def skill_keywords() -> Mapping[str, Sequence[str]]:
 def held_out_cases(count: int, seed: int) -> tuple[Case, ...]:
     """Questions of one to five steps, in words and phrasings that no model was trained on.
 
-    Each seed has questions of its own until all 10,000 have been asked, and then they start over.
+    Each seed takes the next block of the 10,000 questions; after the last block they start over.
     """
     from conductor_cli.evals.cases import parse_case  # a question needs none
 

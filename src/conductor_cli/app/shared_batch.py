@@ -102,7 +102,8 @@ class SharedItems:
                     return None
                 try:
                     shard = await asyncio.to_thread(self._shards.claim)
-                    if shard is None or self._shards.knows(shard):  # it is being sent from here at this moment
+                    # A shard that this process is sending at this moment may look free, and is not asked again.
+                    if shard is None or self._shards.knows(shard):
                         await asyncio.sleep(LOOK_SECONDS)
                         continue
                     self._begin(shard, await asyncio.to_thread(self._read, shard))
