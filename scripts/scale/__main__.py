@@ -40,7 +40,7 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
         {"seconds": 8, "clients": 32}, {"seconds": 60, "clients": 64}),
     "takeover": Campaign(
         "runs of killed replicas, which others finish", "takeover run",
-        {"seconds": 30, "clients": 12}, {"seconds": 600, "clients": 24}),
+        {"seconds": 30, "clients": 12}, {"seconds": 600, "clients": 64}),
     "batch": Campaign(
         "a batch that is killed again and again", "batch run",
         {"questions": 10_000, "kills": 5}, {"questions": 1_000_000, "kills": 20}),

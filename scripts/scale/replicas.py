@@ -94,10 +94,13 @@ def request_body(number: int, **more: Any) -> dict[str, Any]:
 
 
 def restart(*, streams: int, seconds: int, restarts: int = 3) -> Iterator[Figure]:
-    """Hold so many streams open at once while three replicas are restarted in turn, and then one is killed."""
+    """Hold so many streams open at once while three replicas are restarted in turn, and then one is killed.
+
+    Every fourth stream is a background response then, which its client reads on from `Last-Event-ID`.
+    """
     with cluster() as postgres, place(seconds=seconds) as at:
         at.configure(f'state = "{postgres.new_database()}"', SETTINGS)
-        held = Streams(Replicas(at, [free_port() for _ in range(3)]), seconds)
+        held = Streams(Replicas(at, [free_port() for _ in range(3)], options=()), seconds)
         took = asyncio.run(held.run(streams, restarts))
     wrong = held.before_the_kill + held.cut
     yield Figure(f"streams of {seconds} s that were whole", f"{held.whole:,}", "", None)
@@ -109,6 +112,10 @@ def restart(*, streams: int, seconds: int, restarts: int = 3) -> Iterator[Figure
                  0 < len(held.cut) <= most)  # fmt: skip
     yield Figure("streams that began after it and were cut or refused", f"{len(held.later)} {held.later[:1]}", "0",
                  not held.later)  # fmt: skip
+    broken = [each for each in held.followed if each]
+    yield Figure("responses that were read on by Last-Event-ID, with a gap or a repeat",
+                 f"{held.resumed} of {len(held.followed)}, {len(broken)} {broken[:1]}", "some, 0",
+                 held.resumed > 0 and not broken)  # fmt: skip
 
 
 @dataclass
@@ -122,6 +129,10 @@ class Streams:
     before_the_kill: list[str] = field(default_factory=list)
     cut: list[str] = field(default_factory=list)
     later: list[str] = field(default_factory=list)
+    followed: list[str] = field(default_factory=list)
+    """What is wrong with each background response, as far as it was read: nothing, mostly."""
+    resumed: int = 0
+    """How many of them were cut and read on."""
 
     async def run(self, streams: int, restarts: int) -> list[float]:
         """Returns the seconds that the end of each replica took."""
@@ -151,6 +162,8 @@ class Streams:
                     await asyncio.sleep(self.seconds / 4)
                     took.append(await self.replicas.end(port))
                     await self.replicas.start(port)
+                for number in range(streams // 4):
+                    work.create_task(self._follow(client, number))
                 await asyncio.sleep(self.seconds / 2)
                 self.killed = time.monotonic()
                 self.replicas.running[self.replicas.ports[0]].kill()
@@ -172,3 +185,29 @@ class Streams:
         choices = [choice for frame in frames[:-1] for choice in json.loads(frame)["choices"]]
         said = "".join(choice["delta"].get("content") or "" for choice in choices)
         return "" if said.split() == [f"{number}:{second}" for second in range(self.seconds)] else f"gap: {said!r}"
+
+    async def _follow(self, client: aiohttp.ClientSession, number: int) -> None:
+        """Read a background response to its end, each time from where it was cut, through the balancer."""
+        url, resumed = f"http://127.0.0.1:{self.replicas.front}/v1/responses", 0
+        body = {"model": "conductor", "input": f"number {number}", "background": True, "stream": True}
+        ids, text = list[str](), ""
+        async with asyncio.timeout(self.seconds * 4 + 60):
+            while "response.completed" not in text:
+                run = ids[-1].partition(":")[0] if ids else ""
+                more: dict[str, Any] = (
+                    {"params": {"stream": "true"}, "headers": {"last-event-id": ids[-1]}} if ids else {"json": body}
+                )
+                with suppress(aiohttp.ClientError):
+                    async with client.request("GET" if ids else "POST", f"{url}/{run}".rstrip("/"), **more) as answer:
+                        async for line in answer.content:
+                            text = line.decode()
+                            ids += [text[4:].strip()] if text.startswith("id: ") else []
+                            if "response.completed" in text:
+                                break
+                        else:
+                            await asyncio.sleep(0.5)
+                if "response.completed" not in text:
+                    resumed += 1
+        self.resumed += resumed > 0
+        numbers = [int(each.rpartition(":")[2]) for each in ids]
+        self.followed.append("" if numbers == list(range(len(numbers))) else f"{resumed} resumed: {numbers}")

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, date, datetime
+from datetime import UTC, date
 from functools import reduce
 from typing import Any, Final
 
@@ -51,10 +51,10 @@ _STATE: Final = "CASE WHEN l.until > clock_timestamp() THEN 'running' ELSE r.sta
 
 def day_of(run: str) -> date:
     """The day of a run by its id, in UTC; that of an id without one is the first of 1970."""
-    try:
-        return datetime.strptime(run[:8], "%Y%m%d").replace(tzinfo=UTC).date()
-    except ValueError:
-        return date(1970, 1, 1)
+    with suppress(ValueError):
+        if run[:8].isdigit():
+            return date.fromisoformat(run[:8])
+    return date(1970, 1, 1)
 
 
 def row_values(row: StoredRun) -> list[Any]:
