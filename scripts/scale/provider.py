@@ -74,7 +74,6 @@ class Provider(asyncio.Protocol):
 
     def _answer(self, head: bytes, body: bytes) -> None:
         if head.startswith(b"GET /counts"):
-            calls = sum(self.asked.values())
             calls, asked = sum(self.asked.values()), len(self.asked)
             self._send_json({"calls": calls, "repeated": calls - asked, "planned": Provider.planned})
         elif head.startswith(b"GET"):

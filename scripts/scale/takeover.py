@@ -90,10 +90,11 @@ class Campaign:
             body = {"model": "conductor", "input": f"number {number}", "background": True}
             made = await self._request(client, "POST", "/v1/responses", json=body)
             if made is not None and "id" in made:  # else nobody has said that it will be done
-                self.asked.append(made["id"])
+                run = str(made["id"])
+                self.asked.append(run)
                 while made is None or made["status"] in ("queued", "in_progress"):
-                    await asyncio.sleep(0.3)
-                    made = await self._request(client, "GET", f"/v1/responses/{self.asked[-1]}")
+                    await asyncio.sleep(1.0)
+                    made = await self._request(client, "GET", f"/v1/responses/{run}")
                     made = made if made is None or "status" in made else {"status": "gone", "error": made}
                 if made["status"] != "completed":
                     self.wrong.append(f"{made['status']}: {made['error']}")
