@@ -109,6 +109,8 @@ class Provider(asyncio.Protocol):
     async def _stream_slowly(self, text: str) -> None:
         self._transport.write(_HEAD % (b"200 OK", b"text/event-stream"))
         for second in range(self.seconds):
+            if self._transport.is_closing():
+                return
             self._transport.write(_chunk(_piece(f"{text}:{second} ")))
             await asyncio.sleep(1)
         self._transport.write(_chunk(_END) + _chunk(b""))

@@ -187,27 +187,30 @@ class Streams:
         return "" if said.split() == [f"{number}:{second}" for second in range(self.seconds)] else f"gap: {said!r}"
 
     async def _follow(self, client: aiohttp.ClientSession, number: int) -> None:
-        """Read a background response to its end, each time from where it was cut, through the balancer."""
-        url, resumed = f"http://127.0.0.1:{self.replicas.front}/v1/responses", 0
+        """Ask one of the replicas for a background response, and read it on through the balancer where it is cut."""
+        first, front = self.replicas.ports[number % len(self.replicas.ports)], self.replicas.front
+        ids, events, cuts = list[str](), list[Any](), 0
         body = {"model": "conductor", "input": f"number {number}", "background": True, "stream": True}
-        ids, text = list[str](), ""
         async with asyncio.timeout(self.seconds * 4 + 60):
-            while "response.completed" not in text:
-                run = ids[-1].partition(":")[0] if ids else ""
-                more: dict[str, Any] = (
-                    {"params": {"stream": "true"}, "headers": {"last-event-id": ids[-1]}} if ids else {"json": body}
-                )
+            while not events or events[-1]["type"] != "response.completed":
+                cuts += bool(events)
+                if ids:
+                    url = f"http://127.0.0.1:{front}/v1/responses/{ids[-1].partition(':')[0]}?stream=true"
+                    call = client.get(url, headers={"last-event-id": ids[-1]})
+                else:
+                    call = client.post(f"http://127.0.0.1:{first}/v1/responses", json=body)
                 with suppress(aiohttp.ClientError):
-                    async with client.request("GET" if ids else "POST", f"{url}/{run}".rstrip("/"), **more) as answer:
+                    async with call as answer:
                         async for line in answer.content:
-                            text = line.decode()
-                            ids += [text[4:].strip()] if text.startswith("id: ") else []
-                            if "response.completed" in text:
-                                break
-                        else:
-                            await asyncio.sleep(0.5)
-                if "response.completed" not in text:
-                    resumed += 1
-        self.resumed += resumed > 0
-        numbers = [int(each.rpartition(":")[2]) for each in ids]
-        self.followed.append("" if numbers == list(range(len(numbers))) else f"{resumed} resumed: {numbers}")
+                            if line.startswith(b"id: "):
+                                ids.append(line[4:].decode().strip())
+                            elif line.startswith(b"data: "):
+                                events.append(json.loads(line[6:]))
+                await asyncio.sleep(0.5)
+        self.resumed += cuts > 0
+        # A heartbeat has the number of the event before it.
+        numbers = [each["sequence_number"] for each in events if each["type"] != "response.in_progress"]
+        told = "".join(each["delta"] for each in events if each["type"] == "response.output_text.delta")
+        texts = [each["text"] for each in events if each["type"] == "response.output_text.done"]
+        is_whole = numbers == sorted(set(numbers)) and texts == [told] and f"{number}:{self.seconds - 1}" in told
+        self.followed.append("" if is_whole else f"cut {cuts} times: {numbers}, {told!r}, {texts}")

@@ -167,6 +167,29 @@ def test_a_run_whose_server_is_killed_is_finished_by_another(pair: Pair) -> None
     assert len(events(whole)) - len(events(rest)) == ids.index(middle) + 1
 
 
+def test_a_stream_is_read_on_behind_what_its_client_saw(pair: Pair) -> None:
+    """A piece is committed before a client sees it, or the next server would not know that it is out."""
+    stage = pair.stage
+    stage.plan = "alpha | - | Answer it."
+    stage.models["alpha"] = once("half", " of it", then=says("alpha answers"))
+    body = {"model": "conductor", "input": "Why?", "background": True, "stream": True}
+    lines = list[str]()
+    with httpx.stream("POST", f"{pair.url}/v1/responses", json=body, timeout=30) as answer:
+        for line in answer.iter_lines():
+            lines.append(line)
+            if line == "" and " of it" in lines[-2]:
+                os.kill(pair.process.pid, signal.SIGKILL)
+                break
+    pair.expire()
+    last = lines[-4].removeprefix("id: ")
+    run = last.removeprefix("resp_").partition(":")[0]
+    assert pair.ended(run)["status"] == "completed"
+    told = [*events("\n".join(lines)), *events(pair.stream(run, headers={"last-event-id": last}))]
+    shown = "".join(each["delta"] for each in told if each["type"] == "response.output_text.delta")
+    (whole,) = [each["text"] for each in told if each["type"] == "response.output_text.done"]
+    assert shown == whole == "half of it\n\nalpha answers"
+
+
 def test_a_server_that_comes_back_late_writes_nothing_and_calls_nobody(pair: Pair) -> None:
     """It was only stopped: what its call returns later is paid, and is no part of the run that another has."""
     stage, go = pair.stage, threading.Event()

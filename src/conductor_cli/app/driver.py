@@ -37,6 +37,9 @@ from conductor_cli.views.base import FRAME, RunView
 ALWAYS: Final = "always"
 """The value of `traces.keep` with which no run takes place that cannot be stored."""
 
+COMMIT_SECONDS: Final = 0.1  # How long a piece of a run that others may go on with waits for pieces beside it
+MAX_PIECES: Final = 64  # that wait so
+
 PLAN_DROPPED: Final = "the plan was dropped"
 
 
@@ -124,6 +127,7 @@ async def perform(run: Run, job: Job) -> AsyncGenerator[tuple[Event, Trace], Non
     trace is required and cannot be stored, and `TraceIncomplete` at the end where it could not be stored whole.
     """
     recorder, telemetry = RunRecorder(run, job), None if run.state.goes_on else watch_run()
+    pieces = list[tuple[Event, Trace]]()
     try:
         async with aclosing(aiter(run)) as events:
             async for event, trace in events:
@@ -131,6 +135,17 @@ async def perform(run: Run, job: Job) -> AsyncGenerator[tuple[Event, Trace], Non
                 recorder.flush_in_time()
                 if telemetry is not None:
                     telemetry.read(event)
+                if job.leased and notice is None and isinstance(ev.innermost_event(event), ev.StepDelta):
+                    # Whoever goes on with the run knows only the pieces that were committed. So a piece is shown when
+                    # it is, and several are committed at a time: one commit for each would cost more than all the rest.
+                    if not pieces:
+                        await asyncio.sleep(COMMIT_SECONDS)
+                    if run.state.unread and len(pieces) < MAX_PIECES:
+                        pieces.append((event, trace))
+                        continue
+                    await recorder.flush()
+                while pieces:
+                    yield pieces.pop(0)
                 if notice is None:
                     yield event, trace
                 elif isinstance(event, ENDS):  # no event follows the end
@@ -254,10 +269,15 @@ class RunRecorder:
         if self._timer is None and self._writer is not None and self._writer.waiting:
             self._timer = asyncio.get_running_loop().call_later(MAX_WAIT, self._flush)
 
+    async def flush(self) -> None:
+        """Return when all pieces so far are written. Raises as `store_event`."""
+        if self._writer is not None and (writing := self._writer.flush()) is not None:
+            await writing
+
     def _flush(self) -> None:
         self._timer = None
-        if self._writer is not None:
-            self._writer.flush()
+        if self._writer is not None and (writing := self._writer.flush()) is not None:
+            writing.add_done_callback(lambda done: done.cancelled() or done.exception())  # the next event tells of it
 
     async def close(self) -> None:
         if self._timer is not None:

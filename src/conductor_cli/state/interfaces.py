@@ -8,10 +8,11 @@ process sees it when the call returns.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import reduce
@@ -124,13 +125,13 @@ class EventWriter(Protocol):
     def waiting(self) -> int:
         """How many pieces of text wait for others. Whoever writes them calls `flush` after `MAX_WAIT` seconds."""
 
-    def write(self, event: ev.Event) -> Awaitable[None] | None:
+    def write(self, event: ev.Event) -> asyncio.Future[None] | None:
         """Append an event; pieces of streamed text may wait for each other, for a second at most.
 
         What is returned, if anything, ends when that is done. Nothing has to be awaited outside an event loop.
         """
 
-    def flush(self) -> Awaitable[None] | None:
+    def flush(self) -> asyncio.Future[None] | None:
         """Write what waits, as `write` does."""
 
     def close(self) -> None:

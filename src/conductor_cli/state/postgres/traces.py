@@ -12,7 +12,7 @@ import io
 import re
 import threading
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, date
 from functools import reduce
@@ -280,13 +280,13 @@ class SharedWriter:
         self._written = len(lines)
         self._events = [each for each in events if not isinstance(ev.innermost_event(each), DELTAS)]
 
-    def write(self, event: ev.Event) -> Awaitable[None] | None:
+    def write(self, event: ev.Event) -> asyncio.Future[None] | None:
         if not isinstance(ev.innermost_event(event), DELTAS):
             self._events.append(event)  # for the row of lists, which has no pieces
         return self._append(self._lines.add(event), self._write_own)
 
-    def flush(self) -> Awaitable[None] | None:
-        return self._append(self._lines.flush(), self._write_pending)
+    def flush(self) -> asyncio.Future[None] | None:
+        return self._append(self._lines.flush(), self._write_own)
 
     def close(self) -> None:
         """Write what waits, and end the lease. Where the database is away, that is tried again for a while."""
@@ -318,7 +318,7 @@ class SharedWriter:
                     self._database.call(lease, self.run, self._database.owner)
                 self._store.forget(self)
 
-    def _append(self, lines: bytes, write: Callable[[], None]) -> Awaitable[None] | None:
+    def _append(self, lines: bytes, write: Callable[[], None]) -> asyncio.Future[None] | None:
         if not lines and not self.problem:
             return None
         with self._adding:
