@@ -260,6 +260,7 @@ MIN_REPLY: Final = 256
 _LARGEST: Final = re.compile(
     r"""
     supports\ at\ most\ (\d{1,7})\ (?:completion|output)\ tokens
+    | max_tokens:\ \d+\ >\ (\d{1,7})\b
     | max(?:_completion|_output)?_tokens\W.{0,80}?(?:<=\ |less\ than\ or\ equal\ to\ `?|\[1,\s?)(\d{1,7})
     """,
     re.VERBOSE,
@@ -281,7 +282,7 @@ _ROOM: Final = re.compile(
 def largest_output(message: str) -> int | None:
     """Return the most tokens that a model ever writes, if `message` refuses a request for asking for more."""
     found = _LARGEST.search(message)
-    return int(found[1] or found[2]) if found else None
+    return int(next(filter(None, found.groups()))) if found else None
 
 
 def shorter_output(message: str, asked: int) -> int | None:

@@ -24,6 +24,7 @@ from conductor_cli.models.api_errors import (
     ApiError,
     clean_excerpt,
     error_in_body,
+    largest_output,
     parse_frame,
     rejected_parameter,
     shorter_output,
@@ -94,7 +95,7 @@ class ChatApiModel:
         if self._form == "ask" and (request.grammar or request.choices or request.schema or request.prefill):
             await self._learn_form(_remaining(ends))
         dropped = self._dropped
-        name, path, is_silent = self._server.name, self._api.path(self._model), True
+        name, path, is_silent = self._server.name, self._api.path, True
         while True:
             prepare = partial(self._prepare, request, dropped)
             dropped, asked, body = await off_loop(text_size(request.messages), prepare)
@@ -124,7 +125,7 @@ class ChatApiModel:
                                 if translated.get("error"):
                                     raise error_in_body(name, translated, self._secrets)
                                 chunks += decoder.frame(translated)
-                                if ended := self._api.is_last(frame):
+                                if ended := frame.get("type") in self._api.last:
                                     break
                         except ModelError as error:
                             problem = error  # what came before it is part of the reply
@@ -211,7 +212,7 @@ class ChatApiModel:
         if not isinstance(error, ApiError) or error.reason != "refused" or error.status not in (200, 400, 422):
             return None
         body = self._body(request, dropped)
-        limit = self._api.output_limit(error.said.message)
+        limit = largest_output(error.said.message)
         if limit and not own_setting("max_tokens", body, self._options):
             self._output_limit, known = limit, self._output_limit
             return dropped if limit != known else None

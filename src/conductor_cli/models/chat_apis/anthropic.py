@@ -7,14 +7,13 @@ outputs), November 2026. API version 2023-06-01 is sent, because 2026-10-21 refu
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.usage import token_count
-from conductor_cli.models.base import table_of, tables_in
+from conductor_cli.models.base import table_of, tables_in, text_of
 from conductor_cli.models.chat_apis.base import MAX_OUTPUT, ChatApi, Frame, Translate
 from conductor_cli.models.chat_body import IS_ERROR, PROVIDER_DATA, Base64File, arguments_object, files_in
 
@@ -85,7 +84,7 @@ class AnthropicReply:
 
     def _check_hidden(self, piece: object) -> None:
         """Bound what is kept of a reply although nobody sees it."""
-        self._hidden += len(piece) if isinstance(piece, str) else 0
+        self._hidden += len(text_of(piece))
         if self._hidden > _MAX_HIDDEN:
             raise ModelError("broken", f"the server sent more than {_MAX_HIDDEN} characters of hidden thinking")
 
@@ -93,8 +92,7 @@ class AnthropicReply:
         block = self._open.pop(_key(event), None)
         if block is None or block.kind != "tool_use" or block.has_arguments:
             return self._frame()
-        given = block.content.get("input")
-        return self._arguments(block, json.dumps(given if isinstance(given, Mapping) else {}, ensure_ascii=False))
+        return self._arguments(block, json.dumps(table_of(block.content.get("input")), ensure_ascii=False))
 
     def _arguments(self, block: _Block, piece: object) -> Frame:
         block.has_arguments = block.has_arguments or bool(piece)
@@ -102,11 +100,11 @@ class AnthropicReply:
 
     def _whole(self, answer: Frame) -> Frame:
         contents = tables_in(answer.get("content"))
-        calls: list[dict[str, Any]] = []
+        calls = list[Frame]()
         for index, content in enumerate(contents):
             event = {"index": index, "content_block": content}
             for frame in (self._start(event), self._stop(event)):
-                calls += frame["choices"][0]["delta"].get("tool_calls", ())
+                calls += frame["choices"][0]["delta"]["tool_calls"]
         last = self._end(answer, answer.get("usage"))
         last["choices"][0]["delta"] |= {"content": contents, "tool_calls": calls}
         return last
@@ -120,30 +118,20 @@ class AnthropicReply:
         elif reason == "refusal" and not self._said:
             parts = [{"text": table_of(delta.get("stop_details")).get("explanation")}]
         frame = self._frame(parts, usage=usage, reason=reason)
-        thought = any(block.kind.endswith("thinking") for block in self._blocks)
-        if self._calls and thought:
+        if self._calls and any(block.kind.endswith("thinking") for block in self._blocks):
             kept = [block.kept() for block in self._blocks]
             frame[PROVIDER_DATA] = {KEPT_BLOCKS: [block for block in kept if block is not None]}
         return frame
 
     def _frame(
-        self,
-        parts: Iterable[Mapping[str, Any]] = (),
-        *,
-        calls: Iterable[Mapping[str, Any]] = (),
-        usage: object = None,
-        reason: object = None,
+        self, parts: Sequence[Frame] = (), *, calls: Sequence[Frame] = (), usage: object = None, reason: object = None
     ) -> dict[str, Any]:
         frame: dict[str, Any] = {}
         if isinstance(usage, Mapping):
             self._usage |= {name: count for name, count in usage.items() if count is not None}
             frame["usage"] = _usage(self._usage)
-        content = list(parts)
-        self._said = self._said or any(part.get("text") for part in content)
-        delta: dict[str, Any] = {"content": content}
-        if tool_calls := list(calls):
-            delta["tool_calls"] = tool_calls
-        return frame | {"choices": [{"delta": delta, "finish_reason": reason}]}
+        self._said = self._said or any(part.get("text") for part in parts)
+        return frame | {"choices": [{"delta": {"content": [*parts], "tool_calls": calls}, "finish_reason": reason}]}
 
 
 class _Block:
@@ -154,20 +142,17 @@ class _Block:
         self.kind = str(content.get("type"))
         self.call = 0
         self.has_arguments = False
-        self._pieces: dict[str, list[str]] = {}
-        for name in _KEPT.get(self.kind, ()):
-            self.add(name, content.get(name))
+        self._pieces = {name: [text_of(content.get(name))] for name in _KEPT.get(self.kind, ())}
 
     def add(self, name: str, piece: object) -> None:
-        """A piece of one of the fields."""
-        if isinstance(piece, str) and piece:
-            self._pieces.setdefault(name, []).append(piece)
+        if name in self._pieces:
+            self._pieces[name].append(text_of(piece))
 
     def kept(self) -> dict[str, Any] | None:
         """Return the block as it is given back; None for one that cannot be, as a text of white space alone."""
         if self.kind == "tool_use":
             return {"type": self.kind}
-        fields = {name: "".join(self._pieces.get(name, ())) for name in _KEPT.get(self.kind, ())}
+        fields = {name: "".join(pieces) for name, pieces in self._pieces.items()}
         blank = not fields or (self.kind == "text" and not fields["text"].strip())
         return None if blank else {"type": self.kind, **fields}
 
@@ -198,20 +183,18 @@ VERSION: Final = "2023-06-01"
 _MAX_BYTES: Final = 32 * 1024 * 1024  # the largest request that the API takes
 _EFFORTS: Final = {"minimal": "low", "default": "high"}  # efforts of chat completions that this API calls otherwise
 _CHOICES: Final = {"auto": "auto", "none": "none", "required": "any"}  # what this API calls the choices of tools
-_TOO_MUCH_OUTPUT: Final = re.compile(r"max_tokens: \d+ > (\d{1,7})\b")
 
 
 class AnthropicMessages(ChatApi):
     """`POST /v1/messages`. A reply is a stream of typed events, which `AnthropicReply` reads."""
 
+    path = "/v1/messages"
     renamed: Mapping[str, str] = {
         "stop_sequences": "stop", "adaptive": "reasoning_effort", "effort": "reasoning_effort",
         "output_format": "response_format", "output_config": "response_format",
     }  # fmt: skip
     unsupported = frozenset({"seed"})
-
-    def path(self, model: str) -> str:  # noqa: ARG002 - the body names the model
-        return "/v1/messages"
+    last = ("message_stop",)
 
     def headers(self, key: str) -> dict[str, str]:
         return {"anthropic-version": VERSION} | ({"x-api-key": key} if key else {})
@@ -251,14 +234,6 @@ class AnthropicMessages(ChatApi):
 
     def translator(self) -> Translate:
         return AnthropicReply()
-
-    def is_last(self, frame: Frame) -> bool:
-        return frame.get("type") == "message_stop"
-
-    def output_limit(self, message: str) -> int | None:
-        """Older models allow fewer tokens than `MAX_OUTPUT`, and say how many."""
-        found = _TOO_MUCH_OUTPUT.search(message)
-        return int(found[1]) if found else None
 
 
 def _turns(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -6,10 +6,9 @@ goes, which header carries the key, and translates a body on its way out and the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
-from conductor_cli.models.api_errors import largest_output
 from conductor_cli.models.base import ALL_FEATURES, Features
 from conductor_cli.models.chat_body import plain_messages
 from conductor_cli.models.tool_schemas import wants_short_ids, with_short_ids
@@ -30,18 +29,17 @@ MAX_OUTPUT: Final = 32_000  # tokens of output that are asked for where an API d
 class ChatApi:
     """`POST /chat/completions`. Replies are not translated, and of a request only its messages.
 
-    `renamed` has an API's own names of parameters in snake case, and the names that chat completions has for them;
-    errors give them in snake case, in camel case or as words. `unsupported` are the parameters of chat completions that
-    an API does not have, `features` is what can be sent besides text.
+    `path` is below the base URL. `renamed` has an API's own names of parameters in snake case, and the names that chat
+    completions has for them; errors give them in snake case, in camel case or as words. `unsupported` are the
+    parameters of chat completions that an API does not have, `features` is what can be sent besides text. `last` are
+    the types of the frames that end a reply, in an API whose streams do not end with `[DONE]`.
     """
 
+    path = "/chat/completions"
     renamed: Mapping[str, str] = {}
     unsupported: frozenset[str] = frozenset()
     features: Features = ALL_FEATURES
-
-    def path(self, model: str) -> str:  # noqa: ARG002 - the body names the model
-        """Return where a request for a streamed reply of `model` goes, below the base URL."""
-        return "/chat/completions"
+    last: Collection[str] = ()
 
     def headers(self, key: str) -> dict[str, str]:
         """Return what carries the key, and what every request has besides."""
@@ -61,11 +59,3 @@ class ChatApi:
     def translator(self) -> Translate:
         """Return what translates the frames of one reply."""
         return lambda frame: frame
-
-    def is_last(self, frame: Frame) -> bool:  # noqa: ARG002 - a stream ends with [DONE]
-        """Whether a frame ends the reply, in an API whose streams do not end with `[DONE]`."""
-        return False
-
-    def output_limit(self, message: str) -> int | None:
-        """Return the most tokens of output, if `message` refuses a request for asking for more than a model allows."""
-        return largest_output(message)

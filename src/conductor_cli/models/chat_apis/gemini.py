@@ -30,11 +30,9 @@ _EFFORTS: Final = {"xhigh": "high", "max": "high"}  # efforts that Google does n
 class GeminiChat(ChatApi):
     """`POST /openai/chat/completions` below the address of Google's API, for which keys are stored."""
 
+    path = "/openai/chat/completions"
     renamed: Mapping[str, str] = {"thinking_level": "reasoning_effort", "thinking_budget": "extra_body"}
     unsupported = frozenset({"seed", "parallel_tool_calls"})
-
-    def path(self, model: str) -> str:  # noqa: ARG002 - the body names the model
-        return "/openai/chat/completions"
 
     def body(self, body: Mapping[str, Any]) -> dict[str, Any]:
         sent = super().body(body)

@@ -6,7 +6,7 @@ OpenAI (`store` is false), so what a model thought before it called a tool comes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from conductor_cli.models.base import table_of, tables_in, text_of
@@ -19,21 +19,18 @@ _MAX_ITEMS: Final = 1024  # the most items of one reply: more than it may have t
 _FINISHES: Final = {"max_output_tokens": "length", "content_filter": "content_filter"}
 """What each reason of an incomplete response is called by chat completions."""
 
-_LAST: Final = ("response.completed", "response.incomplete", "response.failed")
-
 
 class OpenAIResponses(ChatApi):
     """`POST /responses`. A reply is a stream of typed events, which `_Translator` reads."""
 
+    path = "/responses"
     renamed: Mapping[str, str] = {
         "reasoning.summar": "reasoning_summary", "reasoning_summar": "reasoning_summary",
         "encrypted_content": "include", "max_output_tokens": "max_completion_tokens", "text.format": "response_format",
         "reasoning.effort": "reasoning_effort",
     }  # fmt: skip
     unsupported = frozenset({"seed", "stop"})
-
-    def path(self, model: str) -> str:  # noqa: ARG002 - the body names the model
-        return "/responses"
+    last = ("response.completed", "response.incomplete", "response.failed")
 
     def additions(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Thinking is asked for where the user tells the model how hard to think; models without it refuse both."""
@@ -65,9 +62,6 @@ class OpenAIResponses(ChatApi):
 
     def translator(self) -> Translate:
         return _Translator()
-
-    def is_last(self, frame: Frame) -> bool:
-        return frame.get("type") in _LAST
 
 
 def _items(message: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -107,25 +101,6 @@ def _parts(content: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return parts
 
 
-def _thought(text: object, _place: str) -> dict[str, Any]:
-    return {"content": [{"thinking": text}]}
-
-
-_PIECES: Final[Mapping[str, Callable[[object, str], dict[str, Any]]]] = {
-    "response.output_text.delta": lambda text, _: {"content": text},
-    "response.refusal.delta": lambda text, _: {"refusal": text},
-    "response.reasoning_summary_text.delta": _thought,
-    "response.reasoning_text.delta": _thought,
-    "response.function_call_arguments.delta": lambda text, place: {
-        "tool_calls": [{"index": _number(place), "function": {"arguments": text}}]
-    },
-}
-"""The events with a piece of an item, and what each adds to a reply: from the piece and the place of its item."""
-
-_OF_MESSAGES: Final = ("response.output_text.delta", "response.refusal.delta")
-"""Those with a piece of what is said to the user."""
-
-
 class _Translator:
     """Reads the events of one reply.
 
@@ -141,23 +116,30 @@ class _Translator:
         self._summaries = 0
 
     def __call__(self, frame: Frame) -> Frame:
-        kind, place = str(frame.get("type")), str(frame.get("output_index"))
-        if piece := _PIECES.get(kind):
-            self._said.add(place)
-            if kind in _OF_MESSAGES and isinstance(text := frame.get("delta"), str):
-                self._texts.setdefault(place, []).append(text)
-            return _delta(**piece(frame.get("delta"), place))
-        if kind == "response.reasoning_summary_part.added":
-            self._summaries += 1
-            return _delta(**_thought("\n\n", place)) if self._summaries > 1 else {}
-        if kind in ("response.output_item.added", "response.output_item.done"):
-            return self._item(place, frame.get("item"), whole=kind.endswith("done"))
-        if kind == "error":
-            return {"error": {name: frame.get(name) for name in ("code", "message", "param")}}
-        if kind in _LAST or frame.get("object") == "response":
-            # An answer that is no stream is the response itself.
-            return self._end(frame.get("response") if kind in _LAST else frame)
-        return {}
+        kind, place, piece = str(frame.get("type")), str(frame.get("output_index")), frame.get("delta")
+        match kind:
+            case "response.output_text.delta" | "response.refusal.delta":
+                self._said.add(place)
+                if isinstance(piece, str):
+                    self._texts.setdefault(place, []).append(piece)
+                return _delta(refusal=piece) if kind == "response.refusal.delta" else _delta(content=piece)
+            case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
+                self._said.add(place)
+                return _delta(content=[{"thinking": piece}])
+            case "response.function_call_arguments.delta":
+                self._said.add(place)
+                return _delta(tool_calls=[{"index": _number(place), "function": {"arguments": piece}}])
+            case "response.reasoning_summary_part.added":
+                self._summaries += 1
+                return _delta(content=[{"thinking": "\n\n"}]) if self._summaries > 1 else {}
+            case "response.output_item.added" | "response.output_item.done":
+                return self._item(place, frame.get("item"), whole=kind.endswith("done"))
+            case "error":
+                return {"error": {name: frame.get(name) for name in ("code", "message", "param")}}
+        if kind in OpenAIResponses.last:
+            return self._end(frame.get("response"))
+        # An answer that is no stream is the response itself.
+        return self._end(frame) if frame.get("object") == "response" else {}
 
     def _item(self, place: str, item: object, *, whole: bool) -> Frame:
         """Return the beginning of a call; of an item that is whole, what has not been said yet."""
@@ -178,10 +160,9 @@ class _Translator:
         if said or not whole:
             return {}
         thoughts = tables_in(item.get("summary")) if kind == "reasoning" else []
-        thinking = "\n\n".join(text for part in thoughts if isinstance(text := part.get("text"), str))
-        content: list[dict[str, object]] = [{"thinking": thinking}] if thinking else []
+        thinking = "\n\n".join(text_of(part.get("text")) for part in thoughts)
         return _delta(
-            content=[*content, *({"text": part.get("text")} for part in _content(item))],
+            content=[{"thinking": thinking}, *({"text": part.get("text")} for part in _content(item))],
             refusal="".join(text_of(part.get("refusal")) for part in _content(item)),
         )
 
@@ -192,9 +173,15 @@ class _Translator:
             return {"error": response.get("error") or {"message": "the response failed"}}
         output = response.get("output")
         unsaid = [] if self._items or not isinstance(output, list) else list(enumerate(output))
-        deltas = [self._item(str(at), item, whole=True) for at, item in unsaid]
-        if problem := next((delta for delta in deltas if "error" in delta), None):
+        frames = [self._item(str(at), item, whole=True) for at, item in unsaid]
+        if problem := next((frame for frame in frames if "error" in frame), None):
             return problem
+        deltas = [frame["choices"][0]["delta"] for frame in frames if frame]
+        joined = {
+            "content": [part for delta in deltas for part in delta.get("content", ())],
+            "tool_calls": [call for delta in deltas for call in delta.get("tool_calls", ())],
+            "refusal": "".join(delta.get("refusal", "") for delta in deltas),
+        }
         details = response.get("incomplete_details")
         reason = str(details.get("reason")) if isinstance(details, Mapping) else ""
         finish = _FINISHES.get(reason, reason) or "stop"
@@ -205,21 +192,11 @@ class _Translator:
         }  # fmt: skip
         counted = {"usage": {name: usage.get(own) for name, own in names.items()}} if isinstance(usage, Mapping) else {}
         kept = {PROVIDER_DATA: {ITEMS: self._items}} if any(item["type"] != "message" for item in self._items) else {}
-        return {**_joined(deltas, finish), **counted, **kept}
+        return {"choices": [{"delta": joined, "finish_reason": finish}], **counted, **kept}
 
 
 def _delta(**delta: object) -> Frame:
     return {"choices": [{"delta": delta}]}
-
-
-def _joined(frames: Iterable[Frame], finish: str) -> Frame:
-    deltas = [frame["choices"][0]["delta"] for frame in frames if frame]
-    joined: dict[str, Any] = {
-        "content": [part for delta in deltas for part in delta.get("content", ())],
-        "tool_calls": [call for delta in deltas for call in delta.get("tool_calls", ())],
-        "refusal": "".join(delta.get("refusal", "") for delta in deltas),
-    }
-    return {"choices": [{"delta": joined, "finish_reason": finish}]}
 
 
 def _number(place: str) -> int | None:
