@@ -24,9 +24,9 @@ from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
-from conductor_cli.models.command.process import RunningProgram, environment_of, find_program
+from conductor_cli.models.command.process import environment_of, find_program
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
-from conductor_cli.programs.guarded_program import can_run_programs
+from conductor_cli.programs.guarded_program import GuardedProgram, can_run_programs
 from conductor_cli.state.home import open_state
 from conductor_cli.state.interfaces import StoredRatings
 
@@ -117,7 +117,7 @@ async def check_run(settings: Settings, trace: Trace, command: Sequence[str]) ->
     if trace.state != "finished" or trace.partial or trace.error is not None or not trace.answer:
         return ""
     try:
-        program = await RunningProgram.start(command, cwd=Path.cwd(), environ=environment_of(settings.environ, ()))
+        program = await GuardedProgram.start(command, cwd=Path.cwd(), environ=environment_of(settings.environ, ()))
     except OSError as error:
         return f"the check could not be started: {error.strerror}"
     try:

@@ -15,6 +15,10 @@ from pathlib import Path
 from typing import Final
 
 GUARD: Final = Path(__file__).with_name("process_guard.py")
+PIECE: Final = 64 * 1024  # bytes that are read at once
+TAIL: Final = 8 * 1024  # bytes of standard error that are kept: the last ones
+STOP_SECONDS: Final = 10.0
+"""How long to wait for the guard, which ends a program within 0.6 seconds and gives up after 8.5."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +31,17 @@ class ProgramEnding:
 
 
 class GuardedProgram:
-    """A program and its guard. `process` is the guard, with the pipes of the program; `watch` must be running."""
+    """A program and its guard. `process` is the guard, with the pipes of the program.
+
+    Leave it by `end` or `close`, whatever happens: then nothing that it started is left.
+    """
 
     def __init__(self, process: Process, control: socket.socket) -> None:
         self.process = process
         self._control = control
         self._reports = ""
+        self._tail = bytearray()
+        self._tasks = [asyncio.create_task(self._watch()), asyncio.create_task(self._keep_tail())]
 
     @classmethod
     async def start(
@@ -40,7 +49,7 @@ class GuardedProgram:
     ) -> GuardedProgram:
         """Start a program with this environment and no other; a line that is read may have `limit` bytes.
 
-        Raises `OSError` where the guard cannot be started. Whether the program could be is in `ending`.
+        Raises `OSError` where the guard cannot be started. Whether the program could be, `ending` says.
         """
         ours, theirs = socket.socketpair()
         try:
@@ -58,7 +67,79 @@ class GuardedProgram:
         ours.setblocking(False)  # noqa: FBT003 - the call has no name for it
         return cls(process, ours)
 
-    async def watch(self) -> None:
+    def feed(self, data: bytes) -> None:
+        """Write to standard input and close it, while the output is read. A program need not read any of it."""
+        stdin = self.process.stdin
+        assert stdin is not None
+
+        async def write() -> None:
+            with suppress(BrokenPipeError, ConnectionResetError):
+                stdin.write(data)
+                await stdin.drain()
+            stdin.close()
+            with suppress(BrokenPipeError, ConnectionResetError):
+                await stdin.wait_closed()
+
+        self._tasks.append(asyncio.create_task(write()))
+
+    async def read(self) -> bytes:
+        """Return the next piece of standard output, empty at its end."""
+        assert self.process.stdout is not None
+        return await self.process.stdout.read(PIECE)
+
+    @property
+    def complaint(self) -> str:
+        """The last lines of standard error."""
+        return self._tail.decode("utf-8", "replace")
+
+    async def ending(self, seconds: float | None = None) -> ProgramEnding:
+        """Return how the program ended, once it has; after so many seconds, as far as that is known."""
+        guard, errors = self._tasks[:2]
+        await asyncio.wait([guard], timeout=seconds)
+        await asyncio.wait([errors], timeout=0.2)
+        word, _, rest = self._reports.splitlines()[-1].partition(" ") if self._reports else ("", "", "")
+        if word == "exit":
+            return ProgramEnding(code=int(rest))
+        if word == "signal":
+            return ProgramEnding(signal=int(rest))
+        killed = "its guard was killed" if guard.done() else ""
+        return ProgramEnding(problem=rest if word == "error" else killed)
+
+    def stop(self) -> None:
+        """Have the guard end the program and everything that it has started. It needs nobody to wait for it."""
+        with suppress(OSError):
+            self._control.shutdown(socket.SHUT_WR)
+
+    async def end(self) -> None:
+        """End the program and everything that it has started, unless it has ended."""
+        self.stop()  # this alone suffices, also if the lines below are cancelled
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                # A pipe that is not read to its end would stay open.
+                while await self.read():
+                    pass
+                await self.process.wait()
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                self.process.kill()
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Let go of the guard, which then does the same as after `stop`."""
+        self.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._control.close()
+
+    async def _keep_tail(self) -> None:
+        assert self.process.stderr is not None
+        while piece := await self.process.stderr.read(PIECE):
+            self._tail += piece
+            del self._tail[:-TAIL]
+
+    async def _watch(self) -> None:
         """Read what the guard reports until it ends; where it was killed, end the program's process group."""
         # Its end is seen here: asyncio's wait() would also wait for the pipes, which what is left may hold.
         loop = asyncio.get_running_loop()
@@ -69,25 +150,6 @@ class GuardedProgram:
         if word == "child" and child.isdecimal():  # the only line, so the guard could not finish
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(int(child), signal.SIGKILL)
-
-    @property
-    def ending(self) -> ProgramEnding:
-        """How the program ended, once `watch` has."""
-        word, _, rest = self._reports.splitlines()[-1].partition(" ") if self._reports else ("", "", "")
-        if word == "exit":
-            return ProgramEnding(code=int(rest))
-        if word == "signal":
-            return ProgramEnding(signal=int(rest))
-        return ProgramEnding(problem=rest if word == "error" else "its guard was killed")
-
-    def end(self) -> None:
-        """Have the guard end the program and everything that it has started. It needs nobody to wait for it."""
-        with suppress(OSError):
-            self._control.shutdown(socket.SHUT_WR)
-
-    def close(self) -> None:
-        """Let go of the guard, which then does the same as after `end`."""
-        self._control.close()
 
 
 def can_run_programs() -> bool:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 MAX_MESSAGE: Final = 16 << 20  # Bytes of one message. A program that sends a longer one is ended
 MAX_GARBAGE: Final = 1000
 """Lines that are no message, such as a program's own remarks. After so many of them it is ended."""
-KEPT_STDERR: Final = 4096  # Bytes of standard error that are kept, for the reason why a program ended
 GRACE: Final = 0.3
 """Seconds that a program has to end by itself after its input ends. Then it gets SIGTERM, and SIGKILL after 0.5."""
 KILLED: Final = 0.8
@@ -37,9 +36,6 @@ class ServerProgram:
     def __init__(self, command: Sequence[str], env: Mapping[str, str]) -> None:
         self._command = command
         self._env = env
-        self._stderr = b""
-        self._stderr_ended = asyncio.Event()
-        self._ended = asyncio.Event()
         self.problem = ""
 
     @asynccontextmanager
@@ -57,16 +53,6 @@ class ServerProgram:
         process = program.process
         to_session, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         write_stream, from_session = anyio.create_memory_object_stream[SessionMessage](0)
-
-        async def watch() -> None:
-            await program.watch()
-            self._ended.set()
-
-        async def read_stderr() -> None:
-            assert process.stderr is not None
-            while piece := await process.stderr.read(KEPT_STDERR):
-                self._stderr = (self._stderr + piece)[-KEPT_STDERR:]
-            self._stderr_ended.set()
 
         async def read() -> None:
             assert process.stdout is not None
@@ -98,8 +84,8 @@ class ServerProgram:
 
         try:
             async with anyio.create_task_group() as group:
-                for work in (watch, read, write, read_stderr):
-                    group.start_soon(work)
+                group.start_soon(read)
+                group.start_soon(write)
                 try:
                     yield read_stream, write_stream
                 finally:
@@ -109,11 +95,11 @@ class ServerProgram:
                             with suppress(OSError, RuntimeError):
                                 process.stdin.close()
                         if not await _ended(process, GRACE):
-                            program.end()
+                            program.stop()
                             await _ended(process, KILLED)
+                        await program.close()
                     group.cancel_scope.cancel()
         finally:
-            program.close()
             # Our ends of the pipes, also of those that something which left the group holds open. No public name
             # reaches the transport; the SDK does the same.
             pipes = getattr(process, "_transport", None)
@@ -128,11 +114,7 @@ class ServerProgram:
         try:
             line = await stdout.readuntil(b"\n")
         except asyncio.IncompleteReadError:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(GRACE):
-                    await self._stderr_ended.wait()
-                    await self._ended.wait()
-            self.problem = self.problem or self._how_it_ended(program)
+            self.problem = self.problem or await self._how_it_ended(program)
             return b""
         except asyncio.LimitOverrunError:
             self.problem = f"it sent a message of more than {MAX_MESSAGE >> 20} MiB"
@@ -142,12 +124,12 @@ class ServerProgram:
             return b""
         return line
 
-    def _how_it_ended(self, program: GuardedProgram) -> str:
-        """By its last words; without any, by its exit code or signal, as far as those are known by now."""
-        ending = program.ending
-        if self._ended.is_set() and ending.problem:
+    async def _how_it_ended(self, program: GuardedProgram) -> str:
+        """By its last words; without any, by its exit code or signal, as far as those are known by then."""
+        ending = await program.ending(GRACE)
+        if ending.problem:
             return f"{self._command[0]} cannot be started: {ending.problem}"
-        lines = [one_line(line) for line in self._stderr.decode("utf-8", "replace").splitlines()]
+        lines = [one_line(line) for line in program.complaint.splitlines()]
         if last := next((line for line in reversed(lines) if line), ""):
             return f"it has ended: {last:.200}"
         if ending.signal is not None:

@@ -22,7 +22,6 @@ from conductor_cli.models.api_errors import clean_excerpt
 from conductor_cli.models.base import NO_FEATURES, Features, check_features
 from conductor_cli.models.command.events import READERS, EventReader
 from conductor_cli.models.command.process import (
-    RunningProgram,
     SandboxView,
     check_shown,
     environment_of,
@@ -36,7 +35,7 @@ from conductor_cli.models.command.process import (
 )
 from conductor_cli.models.command.programs import PROGRAMS, PROMPT, command_of
 from conductor_cli.models.stream_decoder import tokens
-from conductor_cli.programs.guarded_program import ProgramEnding, can_run_programs
+from conductor_cli.programs.guarded_program import GuardedProgram, ProgramEnding, can_run_programs
 
 MAX_ARGUMENT: Final = 128 * 1024 - 1  # bytes of one argument on Linux (MAX_ARG_STRLEN, with its final zero byte)
 TOKEN_BYTES: Final = 16  # bytes of an answer for each token that was asked for; a token of any script has fewer
@@ -261,7 +260,7 @@ class ProgramModel:
     async def close(self) -> None:
         """Nothing stays open between requests."""
 
-    async def _start(self, words: list[str], cwd: Path, copies: Path) -> RunningProgram:
+    async def _start(self, words: list[str], cwd: Path, copies: Path) -> GuardedProgram:
         command = [self._path, *words]
         try:
             if self._bwrap:
@@ -271,7 +270,7 @@ class ProgramModel:
                 )  # fmt: skip
                 view = show_state(view, self._program.state, self._environ, copies)
                 command = sandbox_words(self._bwrap, view, command)
-            return await RunningProgram.start(command, cwd=cwd, environ=self._environ)
+            return await GuardedProgram.start(command, cwd=cwd, environ=self._environ)
         except OSError as error:
             raise ModelError("missing", f"{self.name} could not be started: {error.strerror}") from None
 
