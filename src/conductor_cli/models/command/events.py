@@ -4,18 +4,21 @@
 - `codex exec --json` (0.169.0): items with messages, reasoning and tools; usage at the end of a turn; no cost.
 - `gemini --output-format stream-json` (0.61.0): pieces of messages, tools, then one result with tokens and no cost.
 - `opencode run --format json --thinking` (1.18.33): parts of messages; each step says its tokens and its cost.
+
+A cost of 0 means that the agent does not know it, since these calls are never free.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from typing import Any, Final
 
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.usage import NO_USAGE, Usage, stated_dollars, token_count
 from conductor_cli.models.base import table_of, tables_in, text_of
+from conductor_cli.models.chat_apis.anthropic import chat_usage
+from conductor_cli.models.stream_decoder import usage_of
 
 MAX_ACTION_LINE: Final = 200  # characters of a line about a tool
 
@@ -42,16 +45,11 @@ EventReader = Callable[[Mapping[str, Any]], AgentOutput]
 """Reads the events of one call, in order."""
 
 
-def stated_cost_of(value: object) -> Decimal | None:
-    """Return US dollars as an agent states them. 0 means that it does not know, since these calls are never free."""
-    return stated_dollars(value) or None
-
-
 def tool_line(name: object, what: object = "", *, failed: bool = False) -> str:
-    """Return a line about a tool that was used, in brackets: `[bash: ls]`."""
-    shown = one_line(
-        what if isinstance(what, str) else " ".join(f"{key}={value}" for key, value in table_of(what).items())
-    )
+    """Return a line about a tool that was used, in brackets: `[bash: ls]`. `what` are words or its arguments."""
+    given = table_of(what)
+    pairs = " ".join(f"{key}={value}" for key, value in given.items())
+    shown = one_line(text_of(what) or text_of(given.get("command")) or pairs)
     line = f"{one_line(text_of(name))}: {shown}" if shown else one_line(text_of(name))
     line = line if len(line) <= MAX_ACTION_LINE else f"{line[: MAX_ACTION_LINE - 1]}…"
     return f"[{line}{', failed' if failed else ''}]\n"
@@ -76,21 +74,14 @@ def read_claude_code(event: Mapping[str, Any]) -> AgentOutput:
                     case "thinking":
                         thinking += paragraph(text_of(block.get("thinking")))
                     case "tool_use":
-                        given = table_of(block.get("input"))
-                        thinking += tool_line(block.get("name"), given.get("command") or given)
+                        thinking += tool_line(block.get("name"), block.get("input"))
             return AgentOutput(text=text, thinking=thinking)
         case "user":
             failed = [text_of(block.get("content")) for block in blocks if block.get("is_error") is True]
             return AgentOutput(thinking="".join(tool_line("result", said, failed=True) for said in failed))
         case "result":
-            text, counts = text_of(event.get("result")), table_of(event.get("usage"))
-            cached = token_count(counts.get("cache_read_input_tokens"))  # counted beside the input tokens
-            stored = token_count(counts.get("cache_creation_input_tokens"))
-            usage = Usage(
-                tokens_in=token_count(counts.get("input_tokens")) + cached + stored,
-                tokens_out=token_count(counts.get("output_tokens")), tokens_cached=cached, tokens_stored=stored,
-                cost=stated_cost_of(event.get("total_cost_usd")), calls=1,
-            )  # fmt: skip
+            text, counted = text_of(event.get("result")), usage_of(chat_usage(table_of(event.get("usage"))))
+            usage = replace(counted, cost=stated_dollars(event.get("total_cost_usd")) or None)
             if event.get("is_error") is True or event.get("subtype") != "success":
                 return AgentOutput(usage=usage, error=text or text_of(event.get("subtype")))
             return AgentOutput(usage=usage, text=text)
@@ -145,21 +136,18 @@ def read_gemini_cli(event: Mapping[str, Any]) -> AgentOutput:
         case "message" if event.get("role") == "assistant":
             return AgentOutput(text=text_of(event.get("content")), open=event.get("delta") is True)
         case "tool_use":
-            given = table_of(event.get("parameters"))
-            return AgentOutput(thinking=tool_line(event.get("tool_name"), given.get("command") or given))
+            return AgentOutput(thinking=tool_line(event.get("tool_name"), event.get("parameters")))
         case "tool_result" if event.get("status") == "error":
             return AgentOutput(thinking=tool_line("result", error or text_of(event.get("output")), failed=True))
         case "error":
             return AgentOutput(note=text_of(event.get("message")))
         case "result":
             counts = table_of(event.get("stats"))
-            read, written = token_count(counts.get("input_tokens")), token_count(counts.get("output_tokens"))
-            # What it thought is in the total only; cached tokens are among the input tokens.
-            thought = max(0, token_count(counts.get("total_tokens")) - read - written)
-            usage = Usage(
-                tokens_in=read, tokens_out=written + thought, tokens_cached=token_count(counts.get("cached")),
-                tokens_reasoning=thought, calls=1,
-            )  # fmt: skip
+            usage = usage_of({  # what it thought is in the total only
+                "prompt_tokens": counts.get("input_tokens"), "completion_tokens": counts.get("output_tokens"),
+                "total_tokens": counts.get("total_tokens"),
+                "prompt_tokens_details": {"cached_tokens": counts.get("cached")},
+            })  # fmt: skip
             failed = event.get("status") != "success"
             return AgentOutput(usage=usage, error=(error or "the call failed") if failed else "")
     return NOTHING
@@ -181,14 +169,13 @@ class OpencodeReader:
                 return AgentOutput(thinking=paragraph(text_of(part.get("text"))))
             case "tool_use":
                 state = table_of(part.get("state"))
-                given = table_of(state.get("input"))
-                what = text_of(state.get("title")) or given.get("command") or given
+                what = text_of(state.get("title")) or state.get("input")
                 return AgentOutput(thinking=tool_line(part.get("tool"), what, failed=state.get("status") == "error"))
             case "step_finish":
                 counts = table_of(part.get("tokens"))
                 cache = table_of(counts.get("cache"))
                 cached, stored = token_count(cache.get("read")), token_count(cache.get("write"))
-                thought, cost = token_count(counts.get("reasoning")), stated_cost_of(part.get("cost"))
+                thought, cost = token_count(counts.get("reasoning")), stated_dollars(part.get("cost")) or None
                 # Cached tokens are counted beside the input tokens, and reasoning beside the output.
                 self._usage += Usage(
                     tokens_in=token_count(counts.get("input")) + cached + stored,
