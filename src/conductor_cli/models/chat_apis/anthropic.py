@@ -164,7 +164,7 @@ def _key(event: Frame) -> int | None:
 
 
 def chat_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a usage as chat completions has it; Anthropic counts what its cache reads or keeps apart from other input."""
+    """Return a usage as chat completions has it; Anthropic counts input from or for its cache apart from the other."""
     names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
     fresh, cached, stored, output = (token_count(usage.get(name)) for name in names)
     return {

@@ -6,10 +6,10 @@ import asyncio
 import codecs
 import json
 import signal
-from collections.abc import AsyncGenerator, Awaitable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ModelError
@@ -20,19 +20,8 @@ from conductor_cli.core.terminal_text import is_blank, one_line
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.api_errors import clean_excerpt
 from conductor_cli.models.base import NO_FEATURES, Features, check_features
+from conductor_cli.models.command import process
 from conductor_cli.models.command.events import READERS, EventReader
-from conductor_cli.models.command.process import (
-    SandboxView,
-    check_shown,
-    environment_of,
-    find_program,
-    find_sandbox,
-    own_files,
-    own_network,
-    sandbox_words,
-    show_state,
-    working_directory,
-)
 from conductor_cli.models.command.programs import PROGRAMS, PROMPT, command_of
 from conductor_cli.models.stream_decoder import tokens
 from conductor_cli.programs.guarded_program import GuardedProgram, ProgramEnding, can_run_programs
@@ -47,8 +36,6 @@ MAX_NOTE: Final = 300  # characters of one
 LAST_LINES: Final = 5  # lines of standard error that an error quotes
 LAST_CHARACTERS: Final = 300  # characters of them
 _SPEAKERS: Final = {"user": "User", "assistant": "Assistant"}
-
-T = TypeVar("T")
 
 
 def prompt_text(messages: Sequence[Message]) -> str:
@@ -89,7 +76,7 @@ class PlainReply:
     def end(self) -> Iterator[Chunk]:
         """Yield what was held back, now that nothing follows. Raises `ModelError`."""
         yield from self.feed(b"", final=True)
-        yield from self._close()
+        yield from self._shown(self._said.close(), self._thought.close())
 
     def usage(self, prompt: str) -> Usage:
         """Return what the call used: the tokens by length; money is not known."""
@@ -107,19 +94,13 @@ class PlainReply:
 
     def _think(self, text: str) -> Iterator[Chunk]:
         self._reasoned += len(text)
-        if shown := self._thought.feed(text):
-            yield Chunk(thinking=shown)
+        yield from self._shown(thinking=self._thought.feed(text))
 
-    def _close(self) -> Iterator[Chunk]:
-        if rest := self._thought.close():
-            yield Chunk(thinking=rest)
-        yield from self._shown(self._said.close())
-
-    def _shown(self, text: str) -> Iterator[Chunk]:
-        if text:
-            self._written += len(text)
-            self.is_blank = self.is_blank and is_blank(text)
-            yield Chunk(text=text)
+    def _shown(self, text: str = "", thinking: str = "") -> Iterator[Chunk]:
+        self._written += len(text)
+        self.is_blank = self.is_blank and is_blank(text)
+        if text or thinking:
+            yield Chunk(text=text, thinking=thinking)
 
 
 class EventReply(PlainReply):
@@ -155,7 +136,7 @@ class EventReply(PlainReply):
     def end(self) -> Iterator[Chunk]:
         yield from self.feed(b"", final=True)
         yield from self._say(self._message)
-        yield from self._close()
+        yield from self._shown(self._said.close(), self._thought.close())
 
     def usage(self, prompt: str) -> Usage:
         """Return the usage as the program counted it; what it did not count is estimated."""
@@ -213,16 +194,18 @@ class ProgramModel:
         self._secrets = secrets
         self._words = command_of(worker)
         self.name = Path(self._words[0]).name
-        self._environ = environment_of(environ, (*self._program.env, *(self._options.get("env") or ())))
+        self._environ = process.environment_of(environ, (*self._program.env, *(self._options.get("env") or ())))
         if self._options.get("sandbox"):
             self._environ.pop("TMPDIR", None)  # there it has a /tmp of its own
         cwd = str(self._options.get("cwd") or "")
-        self._path = find_program(self._words[0], self._environ, cwd, self._program.install)
-        self._bwrap = find_sandbox(environ) if self._options.get("sandbox") else ""
+        self._path = process.find_program(self._words[0], self._environ, cwd, self._program.install)
+        self._bwrap = process.find_sandbox(environ) if self._options.get("sandbox") else ""
         self._readable = [str(Path(path).expanduser().resolve()) for path in self._options.get("read") or ()]
-        self._network = own_network(self._bwrap, environ) if self._bwrap and self._options.get("network") else None
+        self._network: tuple[str, ...] | None = None
+        if self._bwrap and self._options.get("network"):
+            self._network = process.own_network(self._bwrap, environ)
         if self._bwrap:
-            check_shown([*([str(Path(cwd).expanduser())] if cwd else []), *self._readable], environ)
+            process.check_shown([*([str(Path(cwd).expanduser())] if cwd else []), *self._readable], environ)
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         """Run the program on the prompt. Raises `ModelError`."""
@@ -240,18 +223,27 @@ class ProgramModel:
         reply = PlainReply(self._secrets, most)
         if self._program.events:
             reply = EventReply(READERS[self._program.events](), self._secrets, most)
-        deadline = _Deadline(request.deadline, self._options.get("seconds"))
+        limits = [limit for limit in (request.deadline, self._options.get("seconds")) if limit is not None]
+        until = asyncio.get_running_loop().time() + min(limits) if limits else None
         given = str(self._options.get("cwd") or "")
-        async with working_directory(given) as cwd, working_directory("") as copies:
+        async with process.working_directory(given) as cwd, process.working_directory("") as copies:
             program = await self._start(words, cwd, copies)
             try:
                 program.feed(data)
-                while not reply.is_full and (piece := await deadline.wait(program.read())):
+                while not reply.is_full:
+                    async with asyncio.timeout_at(until):
+                        piece = await program.read()
+                    if not piece:
+                        break
                     for chunk in reply.feed(piece):
                         yield chunk
-                ending = ProgramEnding(code=0) if reply.is_full else await deadline.wait(program.ending())
+                async with asyncio.timeout_at(until):
+                    ending = ProgramEnding(code=0) if reply.is_full else await program.ending()
                 for chunk in reply.end():
                     yield chunk
+            except TimeoutError:
+                message = f"the program did not finish within {format_duration(min(limits))}"
+                raise ModelError("timeout", message) from None
             finally:
                 await program.end()
         self._check(ending, reply, program.complaint, prompt)
@@ -264,12 +256,12 @@ class ProgramModel:
         command = [self._path, *words]
         try:
             if self._bwrap:
-                view = SandboxView(
+                view = process.SandboxView(
                     cwd=cwd, home=self._environ.get("HOME", ""), network=self._network,
-                    readable=tuple(dict.fromkeys((*own_files(self._path, self._environ), *self._readable))),
+                    readable=tuple(dict.fromkeys((*process.own_files(self._path, self._environ), *self._readable))),
                 )  # fmt: skip
-                view = show_state(view, self._program.state, self._environ, copies)
-                command = sandbox_words(self._bwrap, view, command)
+                view = process.show_state(view, self._program.state, self._environ, copies)
+                command = process.sandbox_words(self._bwrap, view, command)
             return await GuardedProgram.start(command, cwd=cwd, environ=self._environ)
         except OSError as error:
             raise ModelError("missing", f"{self.name} could not be started: {error.strerror}") from None
@@ -298,20 +290,3 @@ class ProgramModel:
         if reply.is_blank:
             message = f"{self.name} wrote no answer{f': {said}' if said else ''}"
             raise ModelError("empty_answer", message, usage=reply.usage(prompt))
-
-
-class _Deadline:
-    """The time for one call, of which there may be no end."""
-
-    def __init__(self, *seconds: float | None) -> None:
-        self._seconds = min((limit for limit in seconds if limit is not None), default=None)
-        self._until = None if self._seconds is None else asyncio.get_running_loop().time() + self._seconds
-
-    async def wait(self, result: Awaitable[T]) -> T:
-        """Return the result. Raises `ModelError` where it comes too late."""
-        try:
-            async with asyncio.timeout_at(self._until):
-                return await result
-        except TimeoutError:
-            limit = format_duration(self._seconds or 0)
-            raise ModelError("timeout", f"the program did not finish within {limit}") from None
