@@ -12,13 +12,7 @@ import pytest
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.catalog import open_model
-from conductor_cli.models.command.process import (
-    SandboxView,
-    find_sandbox,
-    own_files,
-    sandbox_words,
-    shares_network,
-)
+from conductor_cli.models.command.process import find_sandbox, own_files, sandbox_words, shares_network
 from conductor_cli.models.command.programs import PROGRAMS
 from tests.models.kit import text
 from tests.models.test_programs import asked, play
@@ -209,8 +203,8 @@ def test_a_program_brings_its_own_files(tmp_path: Path) -> None:
 
 
 def test_the_command_line_of_a_sandbox_shares_nothing_unasked() -> None:
-    words = sandbox_words("bwrap", SandboxView(cwd=Path("/w"), home="/h", readable=("/r",)), ["cat"])
+    words = sandbox_words("bwrap", ["cat"], cwd=Path("/w"), home="/h", shown=["--ro-bind", "/r", "/r"])
     assert {"--unshare-all", "--die-with-parent", "--new-session"} <= set(words)
     assert "--share-net" not in words
     assert [words[index + 1] for index, word in enumerate(words) if word == "--bind"] == ["/w"]
-    assert "--share-net" in sandbox_words("bwrap", SandboxView(cwd=Path("/w"), network=()), ["cat"])
+    assert "--share-net" in sandbox_words("bwrap", ["cat"], cwd=Path("/w"), network=())

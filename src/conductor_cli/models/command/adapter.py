@@ -256,12 +256,12 @@ class ProgramModel:
         command = [self._path, *words]
         try:
             if self._bwrap:
-                view = process.SandboxView(
-                    cwd=cwd, home=self._environ.get("HOME", ""), network=self._network,
-                    readable=tuple(dict.fromkeys((*process.own_files(self._path, self._environ), *self._readable))),
-                )  # fmt: skip
-                view = process.show_state(view, self._program.state, self._environ, copies)
-                command = process.sandbox_words(self._bwrap, view, command)
+                home = self._environ.get("HOME", "")
+                readable = dict.fromkeys((*process.own_files(self._path, self._environ), *self._readable))
+                shown = process.shown_words(readable, self._program.state, home, self._environ, copies)
+                command = process.sandbox_words(
+                    self._bwrap, command, cwd=cwd, home=home, shown=shown, network=self._network
+                )
             return await GuardedProgram.start(command, cwd=cwd, environ=self._environ)
         except OSError as error:
             raise ModelError("missing", f"{self.name} could not be started: {error.strerror}") from None

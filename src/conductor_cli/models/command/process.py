@@ -14,7 +14,6 @@ import subprocess
 import tempfile
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -93,71 +92,56 @@ SYSTEM_FILES: Final = (
 """What of /etc is shown: what libraries read, and no passwords."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SandboxView:
-    """What a program sees: it may write `cwd` and `writable`, and read `readable`, all at their own places.
+def shown_words(
+    readable: Iterable[str], state: Iterable[State], home: str, environ: Mapping[str, str], copies: Path
+) -> list[str]:
+    """Return bubblewrap's words that show paths to a program, and what there is of its state.
 
-    `home` and the directories in `private` are empty but for what is shown in them, and are gone afterwards. `copied`
-    are files with the places where they are shown. `network` is None without a network; else the words that give the
-    sandbox one of its own, none where it shares the host's.
+    The directories of its state are empty but for what is shown in them, and are gone afterwards. Copies of files are
+    made in the directory `copies`.
     """
-
-    cwd: Path
-    home: str = ""
-    private: tuple[str, ...] = ()
-    readable: tuple[str, ...] = ()
-    writable: tuple[str, ...] = ()
-    copied: tuple[tuple[str, str], ...] = ()
-    network: tuple[str, ...] | None = None
-
-
-def show_state(view: SandboxView, state: Sequence[State], environ: Mapping[str, str], copies: Path) -> SandboxView:
-    """Return the view with what there is of a program's state. Copies are made in the directory `copies`."""
-    private, readable, writable, copied = [], list(view.readable), list(view.writable), list(view.copied)
+    private = list[str]()
+    shown = [word for path in readable for word in ("--ro-bind", path, path)]
     for each in state:
-        named = environ.get(each.variable, "") if each.variable else ""
-        place = Path(named or each.path.replace("~", view.home or "/", 1))
+        place = Path(environ.get(each.variable) or each.path.replace("~", home or "/", 1))
         if not place.is_dir():
             continue
-        if str(place) not in (view.home, "/"):
-            private.append(str(place))
-        writable += [str(place / name) for name in each.writable if (place / name).exists()]
-        readable += [str(place / name) for name in each.readable if (place / name).exists()]
+        if str(place) not in (home, "/"):
+            private += ["--tmpfs", str(place)]
+        for how, names in (("--ro-bind", each.readable), ("--bind", each.writable)):
+            found = [str(place / name) for name in names if (place / name).exists()]
+            shown += [word for path in found for word in (how, path, path)]
         for name in each.copied:
             if (place / name).is_file():
-                copy = copies / f"{len(copied)}-{name}"
+                copy = copies / f"{len(shown)}-{name}"
                 shutil.copyfile(place / name, copy)
-                copied.append((str(copy), str(place / name)))
-    return replace(
-        view, private=(*view.private, *private), readable=tuple(readable), writable=tuple(writable),
-        copied=tuple(copied),
-    )  # fmt: skip
+                shown += ["--bind", str(copy), str(place / name)]
+    return [*private, *shown]
 
 
-def sandbox_words(bwrap: str, view: SandboxView, words: Sequence[str]) -> list[str]:
-    """Return the command line that runs a program in its sandbox."""
-    line = [*(view.network or ()), bwrap, *ISOLATED, *(("--share-net",) if view.network is not None else ())]
-    line += _AS_USER if view.network else ()
+def sandbox_words(  # noqa: PLR0913 - what a program may see
+    bwrap: str, words: Sequence[str], *, cwd: Path, home: str = "", shown: Sequence[str] = (),
+    network: tuple[str, ...] | None = None,
+) -> list[str]:  # fmt: skip
+    """Return the command line that runs a program in its sandbox, where it may write `cwd`.
+
+    `home` is empty but for what is shown in it; `shown_words` gives the words for that. `network` is None without a
+    network; else the words that give the sandbox one of its own, none where it shares the host's.
+    """
+    line = [*(network or ()), bwrap, *ISOLATED, *(("--share-net",) if network is not None else ())]
+    line += _AS_USER if network else ()
     for place in SYSTEM:
         linked = os.path.islink(place)  # noqa: PTH114 - a text
         line += ["--symlink", os.readlink(place), place] if linked else ["--ro-bind-try", place, place]  # noqa: PTH115
     for name in SYSTEM_FILES:
         line += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     line += ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev"]  # root could write there
-    for place in ("/tmp", "/var/tmp", "/run", *((view.home,) if view.home not in ("", "/") else ())):  # noqa: S108
+    for place in ("/tmp", "/var/tmp", "/run", *((home,) if home not in ("", "/") else ())):  # noqa: S108
         line += ["--tmpfs", place]
-    for place in view.private:
-        line += ["--tmpfs", place]
-    for path in view.readable:
-        line += ["--ro-bind", path, path]
-    for path in view.writable:
-        line += ["--bind", path, path]
-    for copy, path in view.copied:
-        line += ["--bind", copy, path]
-    if view.network:
+    line += shown
+    if network:
         line += ["--ro-bind", str(RESOLVER), "/etc/resolv.conf"]
-    line += ["--bind", str(view.cwd), str(view.cwd), "--remount-ro", "/"]
-    return [*line, "--chdir", str(view.cwd), "--", *words]
+    return [*line, "--bind", str(cwd), str(cwd), "--remount-ro", "/", "--chdir", str(cwd), "--", *words]
 
 
 RESOLVER: Final = Path(__file__).with_name("resolv.conf")
