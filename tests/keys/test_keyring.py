@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,6 @@ from conductor_cli.keys import key_store
 from conductor_cli.keys.key_store import (
     SECONDS,
     VARIABLE,
-    KeyringAnswer,
     KeyringError,
     KeyStore,
     ask_keyring,
@@ -152,7 +152,7 @@ def test_a_wedged_keyring_blocks_nobody(address: str, home: Path, monkeypatch: p
     (home / "data/keys.json").write_text(json.dumps({"keys": dict.fromkeys(names, entry)}))
     asked: list[Sequence[tuple[str, ...]]] = []
 
-    def counted(orders: Sequence[tuple[str, ...]], environ: Mapping[str, str]) -> KeyringAnswer:
+    def counted(orders: Sequence[tuple[str, ...]], environ: Mapping[str, str]) -> tuple[str, list[Any]]:
         asked.append(orders)
         return ask_keyring(orders, environ)
 

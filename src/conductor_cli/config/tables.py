@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, TypeVar
-from urllib.parse import urlsplit
 
 from conductor_cli.config.files import AppPaths, Source, edit_settings_file, own_section
 from conductor_cli.core.chat import MediaKind
@@ -22,7 +21,7 @@ from conductor_cli.core.redact import secrets_in
 from conductor_cli.core.serialization import DecodeError, load
 from conductor_cli.core.usage import FREE, Price
 from conductor_cli.models.command.programs import PROGRAMS
-from conductor_cli.models.presets import costs_nothing, holds_password
+from conductor_cli.models.presets import costs_nothing, holds_password, http_url
 from conductor_cli.models.worker_options import OptionError, check_options
 from conductor_cli.tools.servers import ToolTable
 
@@ -343,12 +342,8 @@ def _parse_server(table: Table) -> ConfiguredTools:
         hint = 'for example: command = ["uvx", "mcp-server-git"], or url = "https://example.com/mcp"'
         raise table.error("", f"the tools {table.name!r} need a command or a url, and not both", hint)
     if found.url:
-        try:
-            parts = urlsplit(found.url)
-            fits = parts.scheme in ("http", "https") and bool(parts.hostname)
-        except ValueError:
-            fits = False
-        if not fits:
+        parts = http_url(found.url)
+        if parts is None:
             message = f"url is {found.url!r:.80}; expected an address"
             raise table.error("url", message, 'url = "https://example.com/mcp"')
         if parts.username or parts.password:

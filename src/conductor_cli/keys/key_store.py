@@ -26,7 +26,7 @@ from conductor_cli.core.serialization import dump, load
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.models import disk
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
-from conductor_cli.models.presets import PRESETS
+from conductor_cli.models.presets import PRESETS, http_url
 from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child
 
 MAX_KEY: Final = 1024
@@ -83,14 +83,10 @@ def address(provider: str, base_url: str | None) -> str:
     if not url:
         hint = f"conductor keys set {provider} --base-url URL"
         raise UsageError(f"{provider} has no fixed address", hint=hint)
-    try:
-        parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-        # Everything else would be shown in lists, and a password among it.
-        valid = valid and not (parts.query or parts.fragment or "@" in parts.netloc)
-    except ValueError:
-        valid = False
-    if not valid or not url.isprintable() or " " in url:
+    parts = http_url(url)
+    # Everything else would be shown in lists, and a password among it.
+    unfit = parts is None or parts.query or parts.fragment or "@" in parts.netloc
+    if unfit or not url.isprintable() or " " in url:
         hint = "for example: --base-url https://llm.example.com/v1"
         raise UsageError("--base-url is not a valid URL, without a user name or password", hint=hint)
     return url
@@ -102,9 +98,7 @@ def same_address(one: str, other: str) -> bool:
         first, second = (urlsplit(url.rstrip("/")) for url in (one, other))
     except ValueError:  # one of them is not a URL
         return False
-    return (first.scheme.lower(), first.netloc.lower(), *first[2:]) == (
-        second.scheme.lower(), second.netloc.lower(), *second[2:],
-    )  # fmt: skip
+    return first._replace(netloc=first.netloc.lower()) == second._replace(netloc=second.netloc.lower())
 
 
 SECONDS: Final = 5.0
@@ -128,18 +122,11 @@ class KeyringError(KeyMissing):
         self.absent = absent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyringAnswer:
-    """What a keyring answered: its name, and one result for each order."""
-
-    backend: str
-    results: tuple[Any, ...]
-
-
-def ask_keyring(orders: Sequence[tuple[str, ...]], environ: Mapping[str, str]) -> KeyringAnswer:
+def ask_keyring(orders: Sequence[tuple[str, ...]], environ: Mapping[str, str]) -> tuple[str, list[Any]]:
     """Have a process of its own ask the keyring; `keyring_process` says what the orders are.
 
-    Raises `KeyringError` after at most `keyring_timeout(environ)`.
+    Returns the keyring's name, and one result for each order. Raises `KeyringError` after at most
+    `keyring_timeout(environ)`.
     """
     seconds = keyring_timeout(environ)
     try:
@@ -148,19 +135,17 @@ def ask_keyring(orders: Sequence[tuple[str, ...]], environ: Mapping[str, str]) -
             _CHILD, json.dumps(orders).encode(), ChildLimits(seconds), environ={**os.environ, **environ}, session=False
         )
     except ChildStopped as stopped:
-        if stopped.why == "start":
-            raise KeyringError(f"the keyring cannot be asked: {stopped}", absent=True) from None
-        late = stopped.why == "time"
-        raise KeyringError(
-            f"the keyring did not answer within {seconds:g} s"
-            if late
-            else "the keyring refused: it ended without an answer"
-        ) from None
+        messages = {
+            "start": f"the keyring cannot be asked: {stopped}",
+            "time": f"the keyring did not answer within {seconds:g} s",
+            "broken": "the keyring refused: it ended without an answer",
+        }
+        raise KeyringError(messages[stopped.why], absent=stopped.why == "start") from None
     if "error" in answer:
         # A keyring's own words may hold what it was given, and anything else.
         message = KNOWN_SECRETS.redact(one_line(str(answer["error"]))).rstrip(".")[:240]
         raise KeyringError(message, absent=bool(answer["absent"]))
-    return KeyringAnswer(backend=str(answer["backend"]), results=tuple(answer["results"]))
+    return str(answer["backend"]), answer["results"]
 
 
 def keyring_timeout(environ: Mapping[str, str]) -> float:
@@ -184,15 +169,15 @@ def probe_keyring(environ: Mapping[str, str]) -> str:
     # Two probes at the same time must not read each other's item.
     name, text = f"doctor-probe-{secrets.token_hex(4)}", secrets.token_hex(16)
     try:
-        answer = ask_keyring([("set", name, text), ("rm", name), ("get", name)], environ)
+        backend, results = ask_keyring([("set", name, text), ("rm", name), ("get", name)], environ)
     except KeyringError as fault:
         if not fault.absent:
             with suppress(KeyringError):
                 ask_keyring([("rm", name)], environ)
         raise
-    if answer.results[-1] is not None:
-        raise KeyringError(f"the keyring ({answer.backend}) does not remove items: {name} is left in it")
-    return answer.backend
+    if results[-1] is not None:
+        raise KeyringError(f"the keyring ({backend}) does not remove items: {name} is left in it")
+    return backend
 
 
 NAME: Final = "keys.json"
@@ -246,14 +231,12 @@ class KeyStore:
             keys = {name: StoredKey(entry=entry, key=entry.key) for name, entry in self.entries().items()}
             in_keyring = [name for name, stored in keys.items() if stored.entry.where == "keyring"]
             try:
-                answer = ask_keyring([("get", name) for name in in_keyring], self.environ) if in_keyring else None
+                texts = ask_keyring([("get", name) for name in in_keyring], self.environ)[1] if in_keyring else []
             except KeyringError as fault:
                 keys |= {name: replace(keys[name], fault=fault) for name in in_keyring}
             else:
-                texts = answer.results if answer else ()
-                keys |= {
-                    name: _parse_item(keys[name].entry, text) for name, text in zip(in_keyring, texts, strict=True)
-                }
+                found = zip(in_keyring, texts, strict=True)
+                keys |= {name: _parse_item(keys[name].entry, text) for name, text in found}
             self._keys = keys
         return self._keys
 

@@ -24,7 +24,7 @@ from conductor_cli.core.terminal_text import one_line
 from conductor_cli.models.api_errors import clean_excerpt, error_of_response, parse_frame
 from conductor_cli.models.chat_body import JsonBody
 from conductor_cli.models.http_connections import ConnectionFailure, DirectClient, OpenAnswer
-from conductor_cli.models.presets import is_loopback
+from conductor_cli.models.presets import http_url, is_loopback
 
 if TYPE_CHECKING:
     import httpx
@@ -379,12 +379,8 @@ def _open_client(ca_file: str, base_url: str) -> httpx.AsyncClient | DirectClien
     from urllib.request import getproxies
 
     tls = _tls(ca_file, os.environ.get("SSL_CERT_FILE", ""), os.environ.get("SSL_CERT_DIR", ""))
-    try:
-        parts = urlsplit(base_url)
-        is_plain = parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
-        is_plain = is_plain and parts.netloc.isascii() and (parts.port is None or parts.port > 0)
-    except ValueError:
-        is_plain = False
+    parts = http_url(base_url)
+    is_plain = parts is not None and "@" not in parts.netloc and parts.netloc.isascii()
     # httpx knows what to do where a proxy is set, or what is wrong with any other address.
     if is_plain and (is_loopback(base_url) or not getproxies().keys() & {"http", "https", "all"}):
         return DirectClient(tls, connect_seconds=CONNECT_SECONDS)

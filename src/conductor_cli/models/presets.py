@@ -15,7 +15,7 @@ from functools import cache, lru_cache
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, Literal
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.policy import LOCAL, UNKNOWN_PROVIDER, Party
@@ -87,6 +87,16 @@ def base_url_of(worker: Worker) -> str:
     """Return the address that a worker's questions are sent to, empty if litellm chooses it."""
     preset = PRESETS.get(worker.kind, Preset())
     return str(worker.options.get("base_url") or preset.base_url).rstrip("/")
+
+
+def http_url(text: str) -> SplitResult | None:
+    """Return the parts of an address that HTTP can reach; None for any other text."""
+    try:
+        parts = urlsplit(text)
+        fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return None
+    return parts if fits else None
 
 
 def urls_of(worker: Worker) -> list[str]:
