@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
-from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.config.cards import Cards, cards_file, load_cards
-from conductor_cli.config.files import AppPaths, Source, app_paths, check_database, read_toml
+from conductor_cli.config.files import AppPaths, Source, app_paths, check_database, chosen_file, read_toml
 from conductor_cli.config.project import RULES, SWITCH, apply_project_file, narrow, project_files
 from conductor_cli.config.schema import (
     DROPPED,
@@ -100,8 +99,8 @@ def load_settings(
 ) -> Settings:
     """The settings for one command. `flags` are values by setting name, None where not given. Raises `ConfigError`."""
     paths = app_paths(environ)
-    chosen = file or environ.get("CONDUCTOR_LLM_CONFIG")
-    user_file = read_toml(Path(chosen).expanduser(), required=True) if chosen else read_toml(paths.user_file)
+    chosen = chosen_file(environ, file)
+    user_file = read_toml(chosen or paths.user_file, required=chosen is not None)
     if file and "state" in user_file.values and not environ.get(f"{PREFIX}STATE"):
         database = check_database(user_file.values["state"], user_file.where("state"))
         paths = replace(paths, database=database)

@@ -91,13 +91,18 @@ def _find_database(environ: Mapping[str, str], paths: AppPaths) -> str:
     """
     if url := environ.get(f"{PREFIX}STATE"):
         return check_database(url, f"{PREFIX}STATE")
-    chosen = environ.get("CONDUCTOR_LLM_CONFIG")
-    for path in (Path(chosen).expanduser() if chosen else paths.user_file, paths.own_file):
+    for path in (chosen_file(environ) or paths.user_file, paths.own_file):
         with suppress(OSError, UnicodeDecodeError):
             found = _STATE.search(path.read_text("utf-8").partition("\n[")[0]) if path.is_file() else None
             if found is not None:
                 return check_database(found[1], str(path))
     return ""
+
+
+def chosen_file(environ: Mapping[str, str], file: str | None = None) -> Path | None:
+    """Return what is read in the place of the user's file: the `file` of a command, or what a variable names."""
+    chosen = file or environ.get(f"{PREFIX}CONFIG")
+    return Path(chosen).expanduser() if chosen else None
 
 
 def check_database(url: object, where: str) -> str:

@@ -69,41 +69,31 @@ class Setting:
 
     def check(self, value: Any) -> Any:  # noqa: ANN401 - any TOML value
         """`value` as this setting keeps it. Raises `ConfigError` with what was expected."""
+        if self.type == "groups" and isinstance(value, tuple) and all(isinstance(v, tuple) for v in value):
+            return value  # checked before
         # In Python a bool is an int, but `steps = true` is a mistake.
-        right = isinstance(value, _TYPES[self.type])
-        if not right or (isinstance(value, bool) and self.type != "yes-no"):
-            raise self._wrong(value)
+        fits = isinstance(value, _TYPES[self.type]) and isinstance(value, bool) == (self.type == "yes-no")
         checked: Any = value
         try:
-            if self.type in {"number", "money"}:
-                checked = float(value) if self.type == "number" else Decimal(str(value))
-            elif self.type in {"names", "groups"}:
-                if self.type == "groups" and isinstance(value, tuple) and all(isinstance(v, tuple) for v in value):
-                    return value  # checked before
-                checked = tuple(dict.fromkeys(value))
-            fits = self._fits(checked)
+            match self.type if fits else "":
+                case "whole":
+                    fits = self.least <= value and (self.most is None or value <= self.most)
+                case "number" | "money":
+                    checked = float(value) if self.type == "number" else Decimal(str(value))
+                    fits = math.isfinite(checked) and checked > 0
+                case "names" | "groups":
+                    checked = tuple(dict.fromkeys(value))
+                    pattern = re.compile(self.pattern) if self.pattern else _SELECTOR
+                    fits = all(isinstance(name, str) and pattern.fullmatch(name) is not None for name in checked)
+                case "text":
+                    matches = not self.pattern or re.fullmatch(self.pattern, value) is not None
+                    fits = value in self.choices if self.choices else matches
         except (ValueError, OverflowError, InvalidOperation, TypeError):  # TypeError: lists in a list
             fits = False
         if not fits:
-            raise self._wrong(value)
+            shown = str(value) if isinstance(value, Decimal) else repr(value)
+            raise ConfigError(f"{self.name} is {shown:.60}; expected {self.expected}")
         return (checked,) if self.type == "groups" else checked
-
-    def _fits(self, value: Any) -> bool:  # noqa: ANN401 - a value of the right type
-        match self.type:
-            case "whole":
-                return self.least <= value and (self.most is None or value <= self.most)
-            case "number" | "money":
-                return math.isfinite(value) and value > 0
-            case "text" if self.choices:
-                return value in self.choices
-            case "names" | "groups":
-                pattern = re.compile(self.pattern) if self.pattern else _SELECTOR
-                return all(isinstance(name, str) and pattern.fullmatch(name) is not None for name in value)
-        return not self.pattern or re.fullmatch(self.pattern, value) is not None
-
-    def _wrong(self, value: Any) -> ConfigError:  # noqa: ANN401 - any TOML value
-        shown = str(value) if isinstance(value, Decimal) else repr(value)
-        return ConfigError(f"{self.name} is {shown:.60}; expected {self.expected}")
 
     def parse(self, text: str) -> Any:  # noqa: ANN401 - any TOML value
         """The value that `text`, from a command line or the environment, means. Raises `ConfigError`."""

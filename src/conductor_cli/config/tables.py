@@ -22,7 +22,7 @@ from conductor_cli.core.serialization import DecodeError, load
 from conductor_cli.core.usage import FREE, Price
 from conductor_cli.models.command.programs import PROGRAMS
 from conductor_cli.models.presets import costs_nothing, holds_password, http_url
-from conductor_cli.models.worker_options import OptionError, check_options
+from conductor_cli.models.worker_options import VARIABLE_NAME, OptionError, check_options
 from conductor_cli.tools.servers import ToolTable
 
 T = TypeVar("T")
@@ -146,9 +146,6 @@ def providers_of(sources: Sequence[Source]) -> tuple[ConfiguredProvider, ...]:
     return tuple(providers)
 
 
-KEY_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-"""What a variable may be called. Most keys have a dash, so a key given instead of its variable is noticed."""
-
 _CONTEXT: Final[dict[str, dict[str, Any]]] = {"llama": {"context": 8192}}
 """Default context, in tokens, of kinds whose own default is smaller than what prompts are shortened to."""
 
@@ -238,7 +235,7 @@ def _check_values(table: Table, found: WorkerTable) -> None:
         if has_password or any(_SECRET.fullmatch(name) for name in names):
             raise table.error(key, f"{key}: keys do not belong in a file", 'name a variable: key_env = "MY_KEY"')
     variable = table.values.get("key_env", "KEY")
-    if isinstance(variable, str) and not KEY_VARIABLE.fullmatch(variable):
+    if isinstance(variable, str) and not VARIABLE_NAME.fullmatch(variable):
         raise table.error("key_env", "key_env is not the name of a variable", "name the variable that holds the key")
     for key, kind in (("price", Price), ("card", Card)):
         table.refuse_unknown(key, [field.name for field in fields(kind)], table.values.get(key, {}))
@@ -275,16 +272,15 @@ class NamedPool:
 
 def pools_of(sources: Sequence[Source]) -> tuple[NamedPool, ...]:
     """The pools of all files, later files over earlier ones by name. Raises `ConfigError` with file and line."""
-    return tuple(_parse_pool(table) for table in merged_tables(sources, "pools"))
-
-
-def _parse_pool(table: Table) -> NamedPool:
-    table.refuse_unknown("", ("workers", "about", "tools"), table.values)
-    pool = table.read(NamedPool, {"workers": (), **table.values, "name": table.name})
-    if not pool.workers or len(set(pool.workers)) < len(pool.workers):
-        message = f"pool {table.name!r} needs the names of its workers, each once"
-        raise table.error("workers", message, 'for example: workers = ["a", "b"]')
-    return replace(pool, source=table.file_of("workers"), where=table.where("workers"))
+    pools = []
+    for table in merged_tables(sources, "pools"):
+        table.refuse_unknown("", ("workers", "about", "tools"), table.values)
+        pool = table.read(NamedPool, {"workers": (), **table.values, "name": table.name})
+        if not pool.workers or len(set(pool.workers)) < len(pool.workers):
+            message = f"pool {table.name!r} needs the names of its workers, each once"
+            raise table.error("workers", message, 'for example: workers = ["a", "b"]')
+        pools.append(replace(pool, source=table.file_of("workers"), where=table.where("workers")))
+    return tuple(pools)
 
 
 def find_pool(pools: Iterable[NamedPool], name: str) -> NamedPool:
@@ -351,7 +347,7 @@ def _parse_server(table: Table) -> ConfiguredTools:
     if not 0 < found.seconds < math.inf:
         raise table.error("seconds", f"seconds is {found.seconds:g}; expected a number above 0")
     for name in found.env:
-        if not KEY_VARIABLE.fullmatch(name):
+        if not VARIABLE_NAME.fullmatch(name):
             hint = "env names the variables that the program is given; their values stay where they are"
             raise table.error("env", f"env: {name!r:.60} is not the name of a variable", hint)
     return ConfiguredTools(name=table.name, table=found, source=table.file_of(""))

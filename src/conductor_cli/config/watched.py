@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from conductor_cli.config import Settings, app_paths, load_settings
 from conductor_cli.config.cards import cards_file
+from conductor_cli.config.files import chosen_file
 from conductor_cli.config.project import project_places
 
 MAX_KEPT: Final = 64
@@ -31,9 +32,7 @@ class WatchedSettings:
         self._environ = dict(environ)
         self._file = file
         paths = app_paths(self._environ)
-        chosen = file or self._environ.get("CONDUCTOR_LLM_CONFIG")
-        user_file = Path(chosen).expanduser() if chosen else paths.user_file
-        self._files = (user_file, paths.own_file, cards_file(paths))
+        self._files = (chosen_file(environ, file) or paths.user_file, paths.own_file, cards_file(paths))
         self._stamps: tuple[Stamp, ...] = ()
         self._kept: dict[str, Settings] = {}
 

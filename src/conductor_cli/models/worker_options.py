@@ -50,7 +50,9 @@ _TYPE_NAMES: Final[dict[type, str]] = {
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "default")
 """Valid reasoning efforts. Which of them a model accepts only its provider knows."""
 
-_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+VARIABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""What a variable may be called. Most keys have a dash, so a key given instead of its variable is noticed."""
+
 _PROVIDER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,252}")
 
 _PLAIN_OPTIONS: Final = ("temperature", "top_p", "reasoning_effort", "max_tokens")
@@ -134,7 +136,7 @@ def _invalid_of_program(worker: Worker) -> Iterator[tuple[str, str, str]]:
         yield "seconds", f"seconds is {seconds}", "a number above 0"
     if provider is not None and not _PROVIDER.fullmatch(provider):
         yield "provider", f"provider is {provider!r:.60}", "a provider's name, or local"
-    if any(not _VARIABLE.fullmatch(name) for name in option("env") or ()):
+    if any(not VARIABLE_NAME.fullmatch(name) for name in option("env") or ()):
         yield "env", "env has something that is not the name of a variable", "names only: their values are passed on"
     if option("sandbox"):
         if PROGRAMS[worker.kind].events and not option("network"):
