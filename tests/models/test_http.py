@@ -15,6 +15,7 @@ import pytest
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.redact import Secrets
+from conductor_cli.models.chat_body import JsonBody
 from conductor_cli.models.http import HttpClient, host_of, reason_of
 from tests.models.kit import answering
 from tests.servers import Authority, SeenStep, Wire, authority, loopback, proxy
@@ -27,7 +28,7 @@ def ask(server: HttpClient, path: str = "", **how: Any) -> bytes:
 
     async def go() -> bytes:
         try:
-            async with server.open("POST", path, body={"a": "ü"}, **how) as answer:
+            async with server.open("POST", path, body=JsonBody({"a": "ü"}), **how) as answer:
                 return await answer.body()
         finally:
             await server.close()

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from conductor_cli.core.errors import ModelError
+from conductor_cli.models.chat_body import JsonBody
 from conductor_cli.models.http import HttpClient
 from conductor_cli.models.http_connections import MAX_SILENT, MAX_UNREAD
 from tests.models.kit import answering
@@ -49,7 +50,7 @@ async def raw_server(*answers: bytes, close: bool = False) -> AsyncIterator[str]
 
 
 async def body_of(client: HttpClient) -> bytes:
-    async with client.open("POST", "", body={"a": 1}) as answer:
+    async with client.open("POST", "", body=JsonBody({"a": 1})) as answer:
         return await answer.body()
 
 

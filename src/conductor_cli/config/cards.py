@@ -21,7 +21,7 @@ from conductor_cli.config.files import AppPaths
 from conductor_cli.core.errors import ConfigError, ModelError
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.serialization import dump, load
-from conductor_cli.models.disk import exclusive_lock, make_private_directory, write_atomically
+from conductor_cli.models.disk import editing, write_atomically
 from conductor_cli.models.presets import builtin_card, model_of
 
 LARGEST: Final = 16 << 20
@@ -154,20 +154,14 @@ def add_cards(path: Path, new: Sequence[MeasuredCard]) -> Path | None:
     A damaged file is renamed first, and its new path is returned. Raises `ConfigError` where the disk refuses.
     """
     path = Path(os.path.realpath(path))  # so that a link to a damaged file stays
-    try:
-        make_private_directory(path.parent)
-        # Under the lock, two processes that add cards both succeed.
-        with exclusive_lock(path.with_name(f".{path.name}.lock")):
-            known = load_cards(path)
-            aside = None
-            if known.problem:
-                names = (path.with_name(f"{path.name}.damaged-{number}") for number in count(1))
-                aside = path.rename(next(name for name in names if not name.exists()))
-            replaced = {(item.key, item.hash) for item in new}
-            cards = [*(item for item in known.measured if (item.key, item.hash) not in replaced), *new]
-            data = {"cards": [dump(card) for card in cards]}
-            write_atomically(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
-    except OSError as error:
-        hint = "check the disk and the file permissions"
-        raise ConfigError(f"{path} cannot be written: {error.strerror}", hint=hint) from None
+    with editing(path):
+        known = load_cards(path)
+        aside = None
+        if known.problem:
+            names = (path.with_name(f"{path.name}.damaged-{number}") for number in count(1))
+            aside = path.rename(next(name for name in names if not name.exists()))
+        replaced = {(item.key, item.hash) for item in new}
+        cards = [*(item for item in known.measured if (item.key, item.hash) not in replaced), *new]
+        data = {"cards": [dump(card) for card in cards]}
+        write_atomically(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
     return aside

@@ -17,7 +17,7 @@ from typing import Any, Final
 from conductor_cli.config.schema import PREFIX
 from conductor_cli.core.bounded_parsing import MAX_TOML, parse_toml
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.models.disk import exclusive_lock, make_private_directory, open_finite, write_atomically
+from conductor_cli.models.disk import editing, open_finite, write_atomically
 
 APP: Final = "conductor-llm"
 
@@ -196,24 +196,18 @@ def edit_settings_file(path: Path) -> Iterator[dict[str, Any]]:
     import tomli_w  # only where something is written
 
     note = "# Written by conductor. Your own settings belong in config.toml beside this file; they win.\n\n"
-    try:
-        make_private_directory(path.parent)
-        # The lock is a file of its own, because the settings file is replaced and a lock on it would be lost.
-        with exclusive_lock(path.with_name(f".{path.name}.lock")):
-            source = read_toml(path)
-            for section, content in source.values.items():
-                if not isinstance(content, Mapping):
-                    raise ConfigError(f"{source.where(section)}: unknown section {section!r}", hint="remove the line")
-            values = {section: dict(content) for section, content in source.values.items()}
-            yield values
-            filled = {section: content for section, content in values.items() if content}
-            write_atomically(path, note + tomli_w.dumps(filled), mode=0o600)
-    except UnicodeEncodeError:
-        raise ConfigError(f"the value for {path} is not UTF-8 text", hint="type it again") from None
-    except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be written: {error.strerror}", hint="check the disk and the file permissions"
-        ) from None
+    with editing(path):
+        source = read_toml(path)
+        for section, content in source.values.items():
+            if not isinstance(content, Mapping):
+                raise ConfigError(f"{source.where(section)}: unknown section {section!r}", hint="remove the line")
+        values = {section: dict(content) for section, content in source.values.items()}
+        yield values
+        filled = {section: content for section, content in values.items() if content}
+        try:
+            write_atomically(path, note, tomli_w.dumps(filled), mode=0o600)
+        except UnicodeEncodeError:
+            raise ConfigError(f"the value for {path} is not UTF-8 text", hint="type it again") from None
 
 
 def set_value(paths: AppPaths, name: str, value: Any) -> None:  # noqa: ANN401 - any TOML value

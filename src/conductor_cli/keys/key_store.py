@@ -286,17 +286,12 @@ class KeyStore:
     @contextmanager
     def _edit(self) -> Iterator[dict[str, KeyEntry]]:
         self._entries, self._keys = None, None
-        try:
-            disk.make_private_directory(self.path.parent)
-            # The keyring is changed under the lock too, so that the list always says what it holds.
-            with disk.exclusive_lock(self.path.with_name(f".{NAME}.lock")):
-                entries = _read_list(self.path)
-                yield entries
-                text = json.dumps({"keys": {name: dump(entry) for name, entry in entries.items()}}, indent=1)
-                disk.write_atomically(self.path, text, mode=0o600)
-        except OSError as error:
-            hint = "check the disk and the file's permissions"
-            raise ConfigError(f"{self.path} cannot be written: {error.strerror}", hint=hint) from None
+        # The keyring is changed under the lock too, so that the list always says what it holds.
+        with disk.editing(self.path):
+            entries = _read_list(self.path)
+            yield entries
+            text = json.dumps({"keys": {name: dump(entry) for name, entry in entries.items()}}, indent=1)
+            disk.write_atomically(self.path, text, mode=0o600)
 
 
 def _read_list(path: Path) -> dict[str, KeyEntry]:

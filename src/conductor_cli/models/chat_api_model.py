@@ -18,6 +18,7 @@ from typing import Any, Final
 from conductor_cli.core.chat import Chunk, Request, text_size
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.redact import Secrets
+from conductor_cli.models import structured_output
 from conductor_cli.models.api_errors import (
     CONSTRAINT_FIELDS,
     MAX_TOKENS_FIELDS,
@@ -36,14 +37,6 @@ from conductor_cli.models.http import DONE, HttpClient, stream_limit
 from conductor_cli.models.off_loop import off_loop
 from conductor_cli.models.presets import UNKNOWN_SERVER, Preset
 from conductor_cli.models.stream_decoder import ESTIMATED, UNLIMITED_TOKENS, ChatReplyDecoder, reply_limit
-from conductor_cli.models.structured_output import (
-    Constraint,
-    constraint_fields,
-    constraint_of,
-    first_chat_model,
-    form_of,
-    prefill_fields,
-)
 from conductor_cli.models.worker_options import own_setting, rejected_setting
 
 DRAIN_SECONDS: Final = 0.1
@@ -88,7 +81,7 @@ class ChatApiModel:
         ends = None if request.deadline is None else asyncio.get_running_loop().time() + request.deadline
         # Learn which model to ask, and how its server takes a constraint if the request has one.
         if not self._model:
-            self._choose_model(await self._server.list_json("/models", seconds=_remaining(ends)))
+            await self._look(_remaining(ends))
         if not self._model:
             hint = "name the model: conductor workers add NAME --model MODEL; for the planner: URL#MODEL"
             raise ModelError("missing", f"{self._server.name} lists no chat model of its own", hint=hint)
@@ -150,7 +143,7 @@ class ChatApiModel:
             except ModelError as error:
                 if error.reason == "empty_answer" and not is_silent:
                     # A constrained reply without an answer was filled in as thinking: the next call is unconstrained.
-                    sent = constraint_fields(request, self._form, dropped)
+                    sent = structured_output.constraint_fields(request, self._form, dropped)
                     self._dropped |= sent.keys() & set(CONSTRAINT_FIELDS)
                 if not is_silent:
                     raise
@@ -165,17 +158,17 @@ class ChatApiModel:
                 else:
                     raise
 
-    async def constraint_support(self) -> Constraint:
+    async def constraint_support(self) -> structured_output.Constraint:
         """Return what the server holds a reply to. One of unknown kind is asked, once if it answers. Raises nothing."""
         if self._form == "ask":
             await self._learn_form(None)
-        return constraint_of(self._form, self._dropped, schemas=self._schemas)
+        return structured_output.constraint_of(self._form, self._dropped, schemas=self._schemas)
 
     async def chosen_model(self) -> str:
         """The model that is asked for: its own, else its server's first; empty if that is not known. Raises nothing."""
         if not self._model:
             with suppress(ModelError):
-                self._choose_model(await self._server.list_json("/models", seconds=LIST_SECONDS))
+                await self._look(LIST_SECONDS)
         return self._model
 
     async def reaches_server(self, seconds: float) -> bool:
@@ -189,20 +182,19 @@ class ChatApiModel:
     async def close(self) -> None:
         await self._server.close()
 
-    def _choose_model(self, listed: Mapping[str, Any]) -> None:
-        self._model = first_chat_model(listed)
+    async def _look(self, seconds: float | None) -> None:
+        """Learn from its list of models which one to ask, and which server this is. Raises `ModelError`."""
+        listed = await self._server.list_json("/models", seconds=seconds)
+        self._model = self._model or structured_output.first_chat_model(listed)
         if self._form == "ask":
-            self._form, self._schemas = form_of(listed, self._model)
+            self._form, self._schemas = structured_output.form_of(listed, self._model)
 
     async def _learn_form(self, remaining: float | None) -> None:
         """Find out which server this is. One that does not say is sent schemas; one still loading is asked again."""
         try:
-            seconds = LIST_SECONDS if remaining is None else min(remaining, LIST_SECONDS)
-            listed = await self._server.list_json("/models", seconds=seconds)
+            await self._look(LIST_SECONDS if remaining is None else min(remaining, LIST_SECONDS))
         except ModelError as error:
             self._form = "ask" if error.retryable else "response_format"
-        else:
-            self._form, self._schemas = form_of(listed, self._model)
 
     def _without_refused(self, request: Request, dropped: frozenset[str], error: ModelError) -> frozenset[str] | None:
         """Return what to leave out once `error` refused a request; None if it names nothing that can be changed.
@@ -239,8 +231,8 @@ class ChatApiModel:
 
     def _body(self, request: Request, dropped: frozenset[str]) -> dict[str, Any]:
         body = request_body(request, self._options, self._preset.budget, self._max_tokens_field(dropped))
-        body |= constraint_fields(request, self._form, dropped)
-        begun = prefill_fields(request, self._form, dropped)
+        body |= structured_output.constraint_fields(request, self._form, dropped)
+        begun = structured_output.prefill_fields(request, self._form, dropped)
         body |= begun | {"messages": [*body["messages"], *begun.get("messages", ())]}
         body |= self._api.additions(body)
         field = self._max_tokens_field(dropped)

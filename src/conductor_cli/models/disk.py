@@ -124,26 +124,26 @@ def link_or_copy(path: Path, new: Path) -> None:
         shutil.copyfile(path, new)
 
 
-def write_atomically(path: Path, content: str | bytes, *, mode: int = READABLE) -> None:
-    """Write a small file completely or not at all. A symbolic link is followed and stays a link. Raises `OSError`.
+def write_atomically(path: Path, *content: str | bytes, mode: int = READABLE) -> None:
+    """Write a file completely or not at all. A symbolic link is followed and stays a link. Raises `OSError`.
 
     What is no regular file, as a device or a pipe, is written into and never replaced. `mode` are the permissions of
     the file before the user's umask, 0o600 for what nobody else may read; without it an existing file keeps its own.
     """
-    data = content.encode() if isinstance(content, str) else content
+    pieces = [piece.encode() if isinstance(piece, str) else piece for piece in content]
     found = None
     with suppress(OSError):  # not by the resolved name, which may be no name at all
         found = path.stat()
     if found is not None and not stat.S_ISREG(found.st_mode):
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND), "wb") as there:
-            there.write(data)
+            there.writelines(pieces)
         return
     path = Path(os.path.realpath(path))  # `resolve` raises a RuntimeError for a circle of links
     with temporary_path(path) as new:
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             if found is not None and mode == READABLE:
                 os.fchmod(file.fileno(), stat.S_IMODE(found.st_mode))
-            file.write(data)
+            file.writelines(pieces)
             file.flush()
             os.fsync(file.fileno())
         new.replace(path)
@@ -206,3 +206,18 @@ def exclusive_lock(
     finally:
         with suppress(OSError):
             lock.release()
+
+
+@contextmanager
+def editing(path: Path) -> Iterator[None]:
+    """Let nobody else change a file of ours meanwhile. Raises `ConfigError` where its directory refuses, or the file.
+
+    The lock is a file of its own, because the file is replaced and a lock on it would be lost.
+    """
+    try:
+        make_private_directory(path.parent)
+        with exclusive_lock(path.with_name(f".{path.name}.lock")):
+            yield
+    except OSError as error:
+        hint = "check the disk and the file permissions"
+        raise ConfigError(f"{path} cannot be written: {error.strerror}", hint=hint) from None

@@ -201,26 +201,20 @@ class HttpClient:
 
     @asynccontextmanager
     async def open(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: Any = None,  # noqa: ANN401 - any JSON value, with files, or a `JsonBody` of it
-        seconds: float | None = None,
+        self, method: str, path: str, *, body: JsonBody | None = None, seconds: float | None = None,
         limit: int = MAX_BODY,
-    ) -> AsyncIterator[HttpResponse]:
+    ) -> AsyncIterator[HttpResponse]:  # fmt: skip
         """Open the answer to one request; leaving closes its connection unless it was read to the end.
 
-        `seconds` limits all of it, from connecting to the last piece. Every
-        failure is a `ModelError`; so is a redirect or an error status.
+        `seconds` limits all of it, from connecting to the last piece. Every failure is a `ModelError`; so is a redirect
+        or an error status.
         """
         try:
             if self._client is None and not _tls.cache_info().currsize:
                 await asyncio.to_thread(preload_http)  # so that the screen keeps moving
             client = self._client = self._client or _open_client(self._ca_file, self.base_url)
             ends = None if seconds is None else asyncio.get_running_loop().time() + seconds
-            json_body = JsonBody(body) if body is not None and not isinstance(body, JsonBody) else body
-            content, kind = (json_body.content, json_body.headers) if json_body else (b"", {})
+            content, kind = (body.content, body.headers) if body else (b"", {})
             sent = {**self._headers, **kind}
             async with asyncio.timeout_at(ends):
                 if isinstance(client, DirectClient):

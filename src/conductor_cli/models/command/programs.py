@@ -8,10 +8,11 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from conductor_cli.core.policy import LOCAL, UNKNOWN_PROVIDER
 from conductor_cli.core.pool import Worker
+from conductor_cli.core.serialization import load
 from conductor_cli.core.terminal_text import one_line
 
 PROMPT: Final = "{prompt}"
@@ -57,14 +58,8 @@ class ProgramKind:
     words: str = ""
 
 
-def _with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-
-
 PROGRAMS: Final[Mapping[str, ProgramKind]] = {
-    kind: ProgramKind(
-        **_with_tuples(values) | {"state": tuple(State(**_with_tuples(each)) for each in values.get("state", ()))}
-    )
+    kind: load(ProgramKind, values, kind)
     for kind, values in tomllib.loads(Path(__file__).with_name("programs.toml").read_text(encoding="utf-8")).items()
 }
 """Every kind of worker that is a program, by name."""

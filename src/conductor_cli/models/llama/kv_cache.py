@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.disk import make_private_directory, temporary_path
+from conductor_cli.models.disk import make_private_directory, write_atomically
 from conductor_cli.models.llama.bindings import CancelToken, abort_callback, clear_log, last_error
 from conductor_cli.models.llama.loading import Cancelled
 from conductor_cli.models.llama.vocabulary import TokenizedPrompt
@@ -91,13 +91,7 @@ class PrefixCache:
         path = self._path(tokens)
         with suppress(OSError):
             make_private_directory(self._directory)
-            with temporary_path(path) as new:
-                with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                    file.write(_checksum(path, state))
-                    file.write(state)
-                    file.flush()
-                    os.fsync(file.fileno())
-                new.replace(path)
+            write_atomically(path, _checksum(path, state), state, mode=0o600)
         trim(self._directory, keep=path)
 
     def _path(self, tokens: Sequence[int]) -> Path:
@@ -137,7 +131,6 @@ def trim(directory: Path, *, keep: Path | None = None, files: int = MAX_FILES, s
 
 _ABORTED: Final = 2  # What `llama_decode` returns when the abort callback stopped it
 _SEQUENCE: Final = 0  # llama.cpp's number of the only sequence in our contexts
-_DATA_TOO: Final = (True,)
 
 
 class KVCache:
@@ -266,5 +259,5 @@ class KVCache:
         return bool(self._lib.llama_state_seq_set_data(self._context, state, len(state), _SEQUENCE) == len(state))
 
     def _clear(self) -> None:
-        self._lib.llama_memory_clear(self._memory, *_DATA_TOO)
+        self._lib.llama_memory_clear(self._memory, True)  # noqa: FBT003 - its data too
         self.tokens = []

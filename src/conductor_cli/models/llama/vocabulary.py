@@ -5,13 +5,13 @@ from __future__ import annotations
 import codecs
 import ctypes
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from conductor_cli.core.chat import Chunk, ThinkingSplitter, held_back
 from conductor_cli.models.llama.prompt import PromptPiece, split_for_tokenizer
 
 _SPM = 1  # llama.cpp's number for a SentencePiece vocabulary, whose tokenizer puts a space before each text
-_HIDE_SPECIAL = (False,)
 
 
 class TokenizedPrompt(NamedTuple):
@@ -33,26 +33,20 @@ class Vocabulary:
         self.pointer = lib.llama_model_get_vocab(model)
         self.size = int(lib.llama_vocab_n_tokens(self.pointer))
         self._spaced = lib.llama_vocab_type(self.pointer) == _SPM
-        self._bytes: dict[int, bytes] = {}
-        self._ends: dict[int, bool] = {}
+        self.is_end = cache(self._is_end)
+        self.token_bytes = cache(self._token_bytes)
 
-    def is_end(self, token: int) -> bool:
-        known = self._ends.get(token)
-        if known is None:
-            known = self._ends[token] = bool(self.lib.llama_vocab_is_eog(self.pointer, token))
-        return known
+    def _is_end(self, token: int) -> bool:
+        return bool(self.lib.llama_vocab_is_eog(self.pointer, token))
 
-    def token_bytes(self, token: int) -> bytes:
+    def _token_bytes(self, token: int) -> bytes:
         """Return the bytes that `token` stands for; none for a control token."""
-        known = self._bytes.get(token)
-        room = 64
-        while known is None:
-            data = ctypes.create_string_buffer(room)
-            length = int(self.lib.llama_token_to_piece(self.pointer, token, data, room, 0, *_HIDE_SPECIAL))
-            if length >= 0:
-                known = self._bytes[token] = data.raw[:length]
+        room, length = 0, -64
+        while length < 0:
             room = -length  # how much it takes
-        return known
+            data = ctypes.create_string_buffer(room)
+            length = int(self.lib.llama_token_to_piece(self.pointer, token, data, room, 0, False))  # noqa: FBT003
+        return data.raw[:length]
 
     def token_name(self, token: int) -> str:
         """Return the text of a special token, empty for a token that the vocabulary does not have."""

@@ -209,14 +209,7 @@ def _retry(action: Callable[[], T], what: str, repo: str, token: str, done: Call
     `done` says how many bytes are on the disk, if the action writes any. The library itself repeats requests for bytes
     that are cut off or get no answer. Raises `ConductorUnusable`, or the `OSError` of a disk.
     """
-    expected: tuple[type[Exception], ...] = (
-        *connection_errors(),
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-    )
+    expected = (*connection_errors(), OSError, ValueError, KeyError, TypeError, AttributeError)
     tries, most = 0, done() if done else 0
     while True:
         try:
@@ -256,11 +249,9 @@ def _explain_error(error: Exception, what: str, repo: str, token: str, *, begun:
     with suppress(AttributeError, RuntimeError):  # no request was sent
         host = host_of(str(error.request.url))  # type: ignore[attr-defined] # httpx has it
     if not status:
-        then = (
-            "the next pull continues where this one stopped"
-            if begun
-            else ("without a network, a file that you have: conductor model import FILE.gguf --use")
-        )
+        then = "the next pull continues where this one stopped"
+        if not begun:
+            then = "without a network, a file that you have: conductor model import FILE.gguf --use"
         hint = f"check the network, HTTPS_PROXY and HF_ENDPOINT; {then}"
         if type(error) is OSError:  # the library compares the size at the end
             return ConductorUnusable(f"{host}: the connection ended before all of {what} had come", hint=hint)
