@@ -209,7 +209,9 @@ def _retry(action: Callable[[], T], what: str, repo: str, token: str, done: Call
     `done` says how many bytes are on the disk, if the action writes any. The library itself repeats requests for bytes
     that are cut off or get no answer. Raises `ConductorUnusable`, or the `OSError` of a disk.
     """
-    expected = (*connection_errors(), OSError, ValueError, KeyError, TypeError, AttributeError)
+    expected: tuple[type[Exception], ...] = (
+        *connection_errors(), OSError, ValueError, KeyError, TypeError, AttributeError
+    )  # fmt: skip
     tries, most = 0, done() if done else 0
     while True:
         try:
