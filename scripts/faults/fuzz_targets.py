@@ -170,7 +170,6 @@ def check_reply(api: str, data: bytes) -> None:
                     continue
                 frame = parse_frame(event, api, secrets)
                 said += sum(len(chunk.text) + len(chunk.thinking) for chunk in decoder.frame(translate(frame)))
-                CHAT_APIS[api].is_last(frame)
         said += sum(len(chunk.text) + len(chunk.thinking) for chunk in decoder.end())
     except ModelError:
         return
