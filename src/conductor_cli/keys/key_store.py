@@ -4,7 +4,8 @@ The list is `keys.json` in the data directory, readable by its owner only. A key
 it too. An item of the keyring holds `{"key": …, "base_url": …, "since": …}`. Only the address in the item decides where
 the key may be sent: the list is a plain file, and changing it must not send a key elsewhere.
 
-The keyring is asked for a bounded time by a child process: the service behind it may be locked, hanging or absent.
+The keyring is asked for a bounded time by a child process: the service behind it may be locked, hanging or absent. A
+command that needs no stored key asks no keyring, since the list says what it holds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """From a server's HTTP status or error object to a `ModelError`. Pure. Every adapter uses it.
 
-The provider's own words are kept: at most 300 characters, without control characters and without any key. They also say
-when a request asks for a longer reply than the model can write: the clients of `conductor serve` ask for 32,000 tokens
-and more. These forms are those of OpenAI, Anthropic, Groq, DeepSeek, Volcengine and vLLM, as of November 2026.
+The provider's own words are kept: at most 300 characters, without control characters and without any key. The forms are
+those of OpenAI, Anthropic, Groq, DeepSeek, Volcengine and vLLM, as of November 2026.
 """
 
 from __future__ import annotations

@@ -12,10 +12,7 @@ LARGE: Final = 32 << 10
 """Bytes or characters that take so long that streams would stutter."""
 
 VERY_LARGE: Final = 1 << 20
-"""Bytes or characters of which only one piece is worked on at a time.
-
-So neither processors nor memory are filled with them, and the loop waits for one thread to give way, not for several.
-"""
+"""Bytes or characters of which one piece is worked on at a time, so that they fill neither processors nor memory."""
 
 _TURNS: Final = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]()
 

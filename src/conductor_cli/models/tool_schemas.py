@@ -3,11 +3,8 @@
 Servers of tools write schemas of every draft. What an API does not know is left out: a schema then allows more than
 before, and the arguments of a call are checked against the whole schema by whoever runs the tool.
 
-OpenAI and Anthropic allow `[a-zA-Z0-9_-]{1,64}`, Google wants a letter or an underscore first. Servers of tools have
-names of any kind (`files/read`, `Search the web`, 100 characters), so such a name is sent in another form.
-
-Mistral's servers, and the chat templates of its open models, refuse any id that is not nine letters and digits. A
-conversation may hold others: another worker's, or those that a client of the server knows.
+OpenAI and Anthropic allow names of `[a-zA-Z0-9_-]{1,64}`, Google wants a letter or an underscore first. Mistral's
+servers, and the chat templates of its open models, refuse any id that is not nine letters and digits.
 """
 
 from __future__ import annotations

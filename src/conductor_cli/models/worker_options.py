@@ -17,25 +17,20 @@ from conductor_cli.models.presets import OPENAI_APIS, PRESETS
 
 _TEXT, _WHOLE, _NUMBER, _SWITCH, _TEXTS = (str,), (int,), (int, float), (bool,), (list, tuple)
 
+# The options of a worker at a provider, in a GGUF file, and of one that is a program, with their types
 REMOTE_OPTIONS: Final[dict[str, tuple[type, ...]]] = {
     "base_url": _TEXT, "key_env": _TEXT, "temperature": _NUMBER, "max_tokens": _WHOLE, "top_p": _NUMBER,
     "reasoning_effort": _TEXT, "thinking_budget": _WHOLE, "headers": (Mapping,), "ca_file": _TEXT, "context": _WHOLE,
     "api": _TEXT,
 }  # fmt: skip
-"""The options of a worker at a provider, and their types."""
-
 LOCAL_OPTIONS: Final[dict[str, tuple[type, ...]]] = {
     "context": _WHOLE, "threads": _WHOLE, "gpu_layers": (int, str), "seed": _WHOLE, "repack": _SWITCH, "mmap": _SWITCH,
     "adapter": _TEXT, "cache": _TEXT, "refuse_below": _NUMBER, "temperature": _NUMBER, "max_tokens": _WHOLE,
 }  # fmt: skip
-"""The options of a worker in a GGUF file, and their types."""
-
 PROGRAM_OPTIONS: Final[dict[str, tuple[type, ...]]] = {
     "command": _TEXTS, "args": _TEXTS, "cwd": _TEXT, "env": _TEXTS, "seconds": _NUMBER, "sandbox": _SWITCH,
     "network": _SWITCH, "read": _TEXTS, "provider": _TEXT, "max_tokens": _WHOLE, "context": _WHOLE,
 }  # fmt: skip
-"""The options of a worker that is a program, and their types."""
-
 OTHER_KINDS: Final[dict[str, Mapping[str, tuple[type, ...]]]] = {
     "llama": LOCAL_OPTIONS,
     **dict.fromkeys(PROGRAMS, PROGRAM_OPTIONS),

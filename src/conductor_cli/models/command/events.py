@@ -40,9 +40,7 @@ class AgentOutput:
 
 
 NOTHING: Final = AgentOutput()
-
-EventReader = Callable[[Mapping[str, Any]], AgentOutput]
-"""Reads the events of one call, in order."""
+EventReader = Callable[[Mapping[str, Any]], AgentOutput]  # reads the events of one call, in order
 
 
 def tool_line(name: object, what: object = "", *, failed: bool = False) -> str:
@@ -199,4 +197,3 @@ READERS: Final[Mapping[str, Callable[[], EventReader]]] = {
     "gemini-cli": lambda: read_gemini_cli,
     "opencode": OpencodeReader,
 }
-"""What makes the reader of one call."""

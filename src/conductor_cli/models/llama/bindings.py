@@ -131,8 +131,7 @@ def set_environment() -> None:
     # After a failed assertion ggml would start a debugger to print where it happened.
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
     # Between two operations, a thread of OpenMP spins until the others are there; if another program has the core, it
-    # spins for nothing. Measured on two cores, 150 million parameters, tokens a second: alone 64 to 66 both with the
-    # default of 300,000 turns and with 1,000; beside one busy program 1 to 5 with the default, 26 to 37 with 1,000.
+    # spins for nothing: 1 to 5 tokens a second with the default of 300,000 turns, 26 to 37 with 1,000.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 

@@ -3,9 +3,9 @@
 A prompt that begins with tokens that were read before costs only the rest: the tokens of the last prompt are still in
 the context, and the state of a fixed prefix, of everything before the question, may be on disk.
 
-Reading 501 tokens took a 7B model 20.2 s on two cores; loading their state from disk took 0.1 s. A file is named after
-its model and its tokens, and holds a checksum, then the state as `llama_state_seq_get_data` gives it. llama.cpp aborts
-the process on a state that is cut off and believes one that is damaged, so the checksum is compared before it sees any.
+A file is named after its model and its tokens, and holds a checksum, then the state as `llama_state_seq_get_data` gives
+it. llama.cpp aborts the process on a state that is cut off and believes one that is damaged, so the checksum is
+compared before it sees any.
 """
 
 from __future__ import annotations

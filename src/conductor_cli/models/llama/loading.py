@@ -18,17 +18,10 @@ BATCH_SIZE: Final = 512
 """Tokens of a prompt that are decoded at once; between two of these a model on a GPU can be stopped."""
 
 SMALL_MODEL_BYTES: Final = 16 << 20
-"""Models of fewer bytes write with one thread, unless `threads` says otherwise.
-
-Measured on two cores, 13 MB, tokens a second: alone 211 with one thread and 244 with two, beside a busy program 182 and
-112. Of a quarter of a megabyte: 3538 and 2792, 3487 and 986. Prompts are read about 1.8 times as fast by two.
-"""
+"""Models of fewer bytes write with one thread: two are little faster, and far slower beside a busy program."""
 
 CONTEXT_STEP: Final = 4096
-"""Tokens that a context holds at first, and more each time that a prompt and its answer need more.
-
-Their keys and values take memory as soon as it is opened: 235 MB for a model of 7 billion parameters.
-"""
+"""Tokens that a context holds at first, and by which it grows: they take memory at once, 235 MB with a 7B model."""
 
 _ALL_LAYERS: Final = 0x7FFFFFFF
 

@@ -6,12 +6,9 @@ grammar allows is a draw from the softmax over these. So only the best token is 
 vocabulary of 152,000 tokens against a grammar takes 20 to 100 ms. If it is refused, the next best are checked, a few at
 a time.
 
-Replies to one prompt, the likeliest first: a best-first search.
-
-Each reply takes, at one place of an earlier one, a token that was not taken there, and goes on with the likeliest
-tokens. The next reply is the one whose beginning, up to that token, is the likeliest. Drawing at a high temperature
-finds the same replies rarely: a model that is sure of its tokens writes the same reply again, and a higher temperature
-also spoils the tokens that were right.
+Replies to one prompt, the likeliest first, are a best-first search: each takes, at one place of an earlier one, a token
+that was not taken there, and goes on with the likeliest tokens. The next reply is the one whose beginning, up to that
+token, is the likeliest.
 """
 
 from __future__ import annotations

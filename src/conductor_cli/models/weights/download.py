@@ -6,11 +6,8 @@
     REPO/.conductor-llm/…         ours: files that are downloaded in part, or wait for the other parts of their model
 
 A download gets its name in the cache only when all parts of the model are there and were checked. Until then the next
-pull continues it, whatever ended the last one, and `model rm` knows that conductor downloaded it.
-
-Of what `model rm` removes, only what conductor put there goes: its downloads, with every name they have in the hub's
-cache, files in the model store, and what a stopped pull has left. What another tool downloaded stays, and so does a
-file that is used from where it lies.
+pull continues it, whatever ended the last one. Of what `model rm` removes, only what conductor put there goes: what
+another tool downloaded stays, and so does a file that is used from where it lies.
 """
 
 from __future__ import annotations
