@@ -31,15 +31,7 @@ from typing import Any, Final
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import ModelError, ModelErrorReason
 from conductor_cli.core.redact import Secrets
-from conductor_cli.models.api_errors import (
-    NO_BODY,
-    ErrorBody,
-    clean_excerpt,
-    parse_error_body,
-    reason_of_status,
-    rejected_parameter,
-    retry_after,
-)
+from conductor_cli.models import api_errors
 from conductor_cli.models.base import ALL_FEATURES, Features, check_features
 from conductor_cli.models.chat_body import KEPT, plain_messages, request_body, with_texts
 from conductor_cli.models.http import bound_response, reason_of
@@ -220,7 +212,7 @@ class LiteLLM:
             try:
                 return await litellm.acompletion(**body), dropped
             except litellm.BadRequestError as error:
-                name = rejected_parameter(ErrorBody(str(error)), body, {})
+                name = api_errors.rejected_parameter(api_errors.ErrorBody(str(error)), body, {})
                 if not name or name in dropped or name == "max_tokens":
                     raise
                 if own := own_setting(name, body, self._options):
@@ -271,12 +263,12 @@ def model_error(error: Exception, name: str, secrets: Secrets) -> ModelError:
     said = _said_by(error)
     reason = error_reason(error, said)
     headers = getattr(error, "litellm_response_headers", None) or {}
-    wait = retry_after({str(name).lower(): str(value) for name, value in headers.items()}, time.time())
-    words = clean_excerpt(said.message, secrets) or "the call failed without a message"
+    wait = api_errors.retry_after({str(name).lower(): str(value) for name, value in headers.items()}, time.time())
+    words = api_errors.clean_excerpt(said.message, secrets) or "the call failed without a message"
     return ModelError(reason, f"{name}: {words}", hint=_HINTS.get(reason, ""), retry_after=wait)
 
 
-def error_reason(error: BaseException, said: ErrorBody = NO_BODY) -> ModelErrorReason:
+def error_reason(error: BaseException, said: api_errors.ErrorBody = api_errors.NO_BODY) -> ModelErrorReason:
     """What an exception of litellm means. The network's own exception counts first: litellm reports many as a 500."""
     causes: list[BaseException] = []
     cause: BaseException | None = error
@@ -286,25 +278,25 @@ def error_reason(error: BaseException, said: ErrorBody = NO_BODY) -> ModelErrorR
     for cause in causes:
         status = getattr(getattr(cause, "response", None), "status_code", 0)
         if type(cause).__module__.startswith("httpx") and (status == 0 or 300 <= status < 400):
-            return reason_of_status(status) if status else reason_of(cause)[0]
+            return api_errors.reason_of_status(status) if status else reason_of(cause)[0]
     for cause in causes:
         if type(cause).__name__ == "MidStreamFallbackError":
             return "broken"  # its status is that of a server in trouble, but a part of the reply has arrived
         status = getattr(cause, "status_code", None)
         if isinstance(status, int):
-            return "timeout" if status == 408 else reason_of_status(status, said)
+            return "timeout" if status == 408 else api_errors.reason_of_status(status, said)
     return "internal"
 
 
-def _said_by(error: BaseException) -> ErrorBody:
+def _said_by(error: BaseException) -> api_errors.ErrorBody:
     """Return the provider's error body, which litellm puts into its own message; else that message."""
     text = str(getattr(error, "message", "") or error)
     with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
         # Often as Python writes bytes, whose extra backslashes would hide a key from the redaction.
         found = _BYTES.search(text)
         body = ast.literal_eval(found[0]) if found else text[text.index("{") : text.rindex("}") + 1]
-        said = parse_error_body(json.loads(body))
+        said = api_errors.parse_error_body(json.loads(body))
         if said.message:
             return said
-    codes = parse_error_body(getattr(error, "body", None)).codes
-    return ErrorBody(text.removeprefix("litellm."), codes)
+    codes = api_errors.parse_error_body(getattr(error, "body", None)).codes
+    return api_errors.ErrorBody(text.removeprefix("litellm."), codes)

@@ -18,18 +18,9 @@ from typing import Final, Literal
 from conductor_cli.core.errors import ConductorUnusable, ModelError
 from conductor_cli.core.formatting import format_size
 from conductor_cli.models.llama.gguf import PART_NAME, part_names, read_header
-from conductor_cli.models.weights import huggingface
+from conductor_cli.models.weights import huggingface, registry
 from conductor_cli.models.weights.huggingface import HubRepository
 from conductor_cli.models.weights.model_store import ModelFile, ModelStore
-from conductor_cli.models.weights.registry import (
-    FILE_NAME,
-    MAX_MODEL_NAME,
-    OVERHEAD,
-    REPO_NAME,
-    RegistryModel,
-    file_memory,
-    load_registry,
-)
 from conductor_cli.models.weights.verify import is_adapter
 
 PREFERRED: Final = "Q4_K_M"  # The quantization that is taken where none is named
@@ -85,12 +76,12 @@ def parse_reference(text: str) -> tuple[str, str] | None:
     if (address := _ADDRESS.fullmatch(text)) is not None:
         text = _PAGE.sub(":", address["path"], count=1).rstrip("/")
     repo, _, choice = text.partition(":")
-    if not REPO_NAME.fullmatch(repo) or (not choice and repo.endswith(".gguf")):
+    if not registry.REPO_NAME.fullmatch(repo) or (not choice and repo.endswith(".gguf")):
         return None
     return repo, choice
 
 
-def find_hub_model(repo: str, choice: str, store: ModelStore, environ: Mapping[str, str]) -> RegistryModel:
+def find_hub_model(repo: str, choice: str, store: ModelStore, environ: Mapping[str, str]) -> registry.RegistryModel:
     """Return the model of a repository that is meant, by its quantization or file. A listed one is found as such.
 
     Raises `ConductorUnusable`, with what there is to choose from.
@@ -103,14 +94,14 @@ def find_hub_model(repo: str, choice: str, store: ModelStore, environ: Mapping[s
     repository = huggingface.ask_repository(repo, "main")
     offered = list_offered(repository.files)
     chosen = choose_offered(repo, choice, offered)
-    for model in load_registry(environ):
+    for model in registry.load_registry(environ):
         if model.repo == repo and [part.file for part in model.parts] == chosen.names:
             return model  # its hash is known without the hub
     memory, source = _memory_needed(repository, chosen)
     manifests = store.manifests()
     stored = next((found for found in manifests if (found.repo, list(found.repo_files)) == (repo, chosen.names)), None)
     name = stored.name if stored is not None else _name_model(repo, chosen, offered, store, environ)
-    return RegistryModel(
+    return registry.RegistryModel(
         name=name, repo=repo, revision=repository.commit,
         parts=tuple(replace(file, sha256="", etag="") for file in chosen.files),
         licence=repository.licence or "unknown", about="", memory=memory, memory_source=source, listed=False,
@@ -119,7 +110,7 @@ def find_hub_model(repo: str, choice: str, store: ModelStore, environ: Mapping[s
 
 def list_offered(files: Mapping[str, ModelFile]) -> list[OfferedModel]:
     """Return the models among the files of a repository, the smallest first. Everything else is left out."""
-    ggufs = [name for name in files if FILE_NAME.fullmatch(name) and name.endswith(".gguf")]
+    ggufs = [name for name in files if registry.FILE_NAME.fullmatch(name) and name.endswith(".gguf")]
     wanted = {
         tuple(part_names(name))
         for name in ggufs
@@ -170,7 +161,7 @@ def _name_model(
     repo: str, chosen: OfferedModel, offered: Sequence[OfferedModel], store: ModelStore, environ: Mapping[str, str]
 ) -> str:
     """Return what the model is called: by repository and quantization, in small letters, as no other model is."""
-    taken = {model.name for model in load_registry(environ)} | {other.name for other in store.manifests()}
+    taken = {model.name for model in registry.load_registry(environ)} | {other.name for other in store.manifests()}
     taken |= {*store.damaged()}
     owner, _, tail = repo.partition("/")
     tail = re.sub(r"[-._]gguf$", "", tail, flags=re.IGNORECASE)
@@ -188,7 +179,7 @@ def _clean_name(base: str, kind: str) -> str:
     """Return a name that a model may have. The end, which tells models of one repository apart, is never cut."""
     end = f"-{kind}".lower() if kind else ""
     start = re.sub(r"[^a-z0-9._-]+", "-", base.lower()).strip("-._").removesuffix(end) or "model"
-    return start[: MAX_MODEL_NAME - len(end)].rstrip("-._") + end
+    return start[: registry.MAX_MODEL_NAME - len(end)].rstrip("-._") + end
 
 
 def _memory_needed(repository: HubRepository, chosen: OfferedModel) -> tuple[int, Literal["header", "size"]]:
@@ -210,5 +201,5 @@ def _memory_needed(repository: HubRepository, chosen: OfferedModel) -> tuple[int
                     f"{name} is a LoRA adapter, not a model",
                     hint="download it with its makers' tools, then: conductor model import FILE --base NAME",
                 )
-        memory = file_memory(path, chosen.size)
-    return (memory, "header") if memory else (int(chosen.size * (1 + CONTEXT_SHARE)) + OVERHEAD, "size")
+        memory = registry.file_memory(path, chosen.size)
+    return (memory, "header") if memory else (int(chosen.size * (1 + CONTEXT_SHARE)) + registry.OVERHEAD, "size")
