@@ -23,7 +23,6 @@ DISK_FULL_ERRORS: Final = frozenset(
 """What the system says when a file cannot grow: the disk is full, or a quota or a limit is reached."""
 
 READABLE: Final = 0o666  # permissions of what everybody may read, before the user's umask
-POLL_SECONDS: Final = 0.02  # time between two looks at a lock that is held
 
 
 def free_bytes(directory: Path) -> int:
@@ -198,7 +197,7 @@ def exclusive_lock(
     with suppress(NotImplementedError):
         while not lock.is_locked:
             try:
-                lock.acquire(timeout=seconds, poll_interval=POLL_SECONDS)
+                lock.acquire(timeout=seconds, poll_interval=0.02)
             except Timeout:
                 wait()
     try:

@@ -82,12 +82,6 @@ CONNECT_SECONDS: Final = 10.0
 MAX_BODY: Final = 256 * 1024 * 1024
 """The most bytes of one answer: a reply of 128,000 tokens, each in a frame of its own."""
 
-FRAME_BYTES: Final = 2048
-"""Bytes of a stream for each token that was asked for. The frame of one token has some 300, with all it repeats."""
-
-STREAM_BYTES: Final = 16 * 1024 * 1024
-"""Bytes of a stream beside these: thinking that a server does not count, comments, a reply repeated at its end."""
-
 MAX_FOREIGN_BODY: Final = 64 * 1024 * 1024
 """The most bytes of one answer where another library reads it, which does not say how many tokens were asked for."""
 
@@ -119,8 +113,6 @@ _HINTS: Final[dict[str, str]] = {
 }
 
 _NOT_STARTED: Final = "start the server, or fix its URL: nothing on this machine answers there"
-
-MAX_PIECE: Final = 64 * 1024  # the most bytes of a decompressed body that come at once
 
 
 class HttpResponse:
@@ -291,7 +283,7 @@ def unpacker(how: str, name: str) -> Callable[[bytes], Iterator[bytes]] | None:
     def unpack(rest: bytes) -> Iterator[bytes]:
         while rest and not stream.eof:
             try:
-                piece = stream.decompress(rest, MAX_PIECE)
+                piece = stream.decompress(rest, 64 * 1024)
             except zlib.error:
                 raise ModelError("broken", f"{name}: the body cannot be decompressed") from None
             rest = stream.unconsumed_tail
@@ -302,8 +294,11 @@ def unpacker(how: str, name: str) -> Callable[[bytes], Iterator[bytes]] | None:
 
 
 def stream_limit(tokens: int) -> int:
-    """Return the most bytes of a stream that has so many tokens at most."""
-    return min(MAX_BODY, STREAM_BYTES + tokens * FRAME_BYTES)
+    """Return the most bytes of a stream that has so many tokens at most. The frame of one has some 300 bytes.
+
+    Besides, there may be thinking that a server does not count, comments, and a reply that is repeated at its end.
+    """
+    return min(MAX_BODY, 16 * 1024 * 1024 + tokens * 2048)
 
 
 async def bound_response(response: httpx.Response) -> None:

@@ -18,10 +18,7 @@ from conductor_cli.models.base import Features
 from conductor_cli.models.chat_api_model import ChatApiModel
 from conductor_cli.models.structured_output import Constraint
 
-LOOK_SECONDS: Final = 5.0
-"""Between two questions whether a server that failed is back."""
-
-ANSWER_SECONDS: Final = 2.0
+LOOK_SECONDS: Final = 5.0  # between two questions whether a server that failed is back
 
 
 @dataclass(eq=False, slots=True)
@@ -103,4 +100,4 @@ class SeveralServers:
         while down := [each for each in self._servers if each.is_down]:
             await asyncio.sleep(LOOK_SECONDS)
             for server in down:
-                server.is_down = not await server.model.reaches_server(ANSWER_SECONDS)
+                server.is_down = not await server.model.reaches_server(2.0)

@@ -28,7 +28,6 @@ MAX_CALLS: Final = 128  # the most tool calls in one reply
 MAX_ARGUMENTS: Final = 1024 * 1024
 """The most characters in the arguments of all calls of one reply: a model writes some 500,000 at most."""
 
-MAX_ASKED: Final = 100  # how often it is asked whether the arguments of one call are complete
 MAX_CALL_NAME: Final = 256  # the most characters in the name of a tool
 MAX_ID: Final = 16 * 1024  # the most characters in the id of a call: litellm hides signatures in it
 
@@ -139,7 +138,7 @@ class ToolCallDecoder:
         if last is not None:
             # A call of very many pieces is looked at as a whole so often only, since each time all is read.
             last.asked += 1
-            asks = bool(last.arguments) and last.asked <= MAX_ASKED
+            asks = bool(last.arguments) and last.asked <= 100
             if not asks or arguments_object("".join(last.arguments)) is None:
                 return last
         if len(self._calls) >= MAX_CALLS:
@@ -173,12 +172,6 @@ FINISHES: Final[dict[str, Finish]] = {
 """What each `finish_reason` means; any other is `other`."""
 
 CHARACTERS_PER_TOKEN: Final = 4  # the estimate for a server that counts nothing
-TOKEN_BYTES: Final = 64
-"""Bytes of a reply for each token that was asked for. A token has some four, the longest ones of vocabularies 128."""
-
-REPLY_BYTES: Final = 1024 * 1024
-"""Bytes of a reply beside these: thinking that a server does not count, and what it says of the reply."""
-
 UNLIMITED_TOKENS: Final = 128_000  # tokens of a reply where none were asked for: the most that a model writes at once
 MAX_KEPT: Final = 4 * 1024 * 1024
 """The most characters of thinking, signed or encrypted, that are kept in lists for a server."""
@@ -347,8 +340,12 @@ class _KeptItem:
 
 
 def reply_limit(asked: int | None) -> int:
-    """Return the most bytes of a reply for which so many tokens were asked: it is kept in memory."""
-    return REPLY_BYTES + min(UNLIMITED_TOKENS, UNLIMITED_TOKENS if asked is None else asked) * TOKEN_BYTES
+    """Return the most bytes of a reply for which so many tokens were asked: it is kept in memory.
+
+    A token has some four bytes, the longest ones of vocabularies 128. Besides, there is thinking that a server does not
+    count, and what it says of the reply.
+    """
+    return 1024 * 1024 + min(UNLIMITED_TOKENS, UNLIMITED_TOKENS if asked is None else asked) * 64
 
 
 def tokens(characters: int) -> int:

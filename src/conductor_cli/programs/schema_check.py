@@ -38,11 +38,6 @@ _PLAIN: Final = frozenset({
 })  # fmt: skip
 """Keywords by which each part of a value meets at most one part of the schema, once."""
 
-_DEEPEST: Final = 40  # Schemas inside one another; those that people write are below 15
-
-_PATTERNS: Final = frozenset({"pattern", "patternProperties"})
-"""Keywords with regular expressions, which alone can take minutes to compile."""
-
 _TURNS: Final = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]()
 
 
@@ -90,20 +85,20 @@ def size_of(value: object, most: int, *, characters: int = 100) -> int:
 
 
 def _is_plain(schema: object, depth: int = 0) -> bool:
-    """Return whether a schema has plain keywords only, and is not nested deeply."""
+    """Return whether a schema has plain keywords only, and is not nested deeply; those of people are below 15."""
     if not isinstance(schema, Mapping):
         return isinstance(schema, bool)
     properties = schema.get("properties", {})
-    if depth > _DEEPEST or not (schema.keys() <= _PLAIN and isinstance(properties, Mapping)):
+    if depth > 40 or not (schema.keys() <= _PLAIN and isinstance(properties, Mapping)):
         return False
     below = [schema[name] for name in ("items", "additionalProperties") if name in schema]
     return all(_is_plain(each, depth + 1) for each in (*properties.values(), *below))
 
 
 def _has_pattern(schema: object) -> bool:
-    """Return whether there may be a regular expression in a schema. Its size must be known to be small."""
+    """Return whether a schema, known to be small, may have a regular expression, which can take minutes to compile."""
     if isinstance(schema, Mapping):
-        return not _PATTERNS.isdisjoint(schema) or any(map(_has_pattern, schema.values()))
+        return not {"pattern", "patternProperties"}.isdisjoint(schema) or any(map(_has_pattern, schema.values()))
     return isinstance(schema, (list, tuple)) and any(map(_has_pattern, schema))
 
 

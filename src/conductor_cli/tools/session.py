@@ -36,10 +36,8 @@ END: Final = 1.5  # Seconds for a server to end before it is left behind
 MAX_STARTS: Final = 3  # How often a server is started in one run
 MAX_PAGES: Final = 100
 EARLY: Final = 30.0  # Seconds before its end that a token is renewed
-CONNECTION_CLOSED: Final = -32000  # The code of the SDK's error for a connection that has ended
 
 _NOWHERE: Final = logging.NullHandler()
-"""The SDK logs failures with tracebacks, which Python prints where no log is kept. We tell them ourselves."""
 
 
 class ServerError(Exception):
@@ -176,8 +174,8 @@ class ServerSession:
         from mcp.client.streamable_http import streamable_http_client
         from mcp.shared._httpx_utils import create_mcp_http_client
 
+        # The SDK logs failures with tracebacks, which Python prints where no log is kept. We tell them ourselves.
         logging.getLogger("mcp").addHandler(_NOWHERE)
-
         # Compressed replies could be far larger than what is counted.
         headers = {**self.server.headers, "Accept-Encoding": "identity"}
         login = self.server.login
@@ -232,7 +230,7 @@ class ServerSession:
         except TimeoutError:
             result = _failed(f"no result within {format_duration(self.server.seconds)}")
         except Exception as error:  # noqa: BLE001 - as in `_serve`
-            if getattr(error, "code", None) == CONNECTION_CLOSED:
+            if getattr(error, "code", None) == -32000:  # of the SDK, for a connection that has ended
                 self._break("the connection has ended")
             result = _failed(self._problem() or _describe(error))
         # A tool that is gone fails; the list then tells what there is instead. With the newest protocol, servers do

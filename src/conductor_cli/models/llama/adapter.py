@@ -36,10 +36,6 @@ T = TypeVar("T")
 STOP_TIMEOUT: Final = 5.0
 """Seconds that stopping a call, or closing a model, waits for the thread, which on a CPU needs less than 0.2."""
 
-HAND_OVER_INTERVAL: Final = 0.004
-"""Seconds between two chunks that the event loop is given. A tiny model writes thousands of tokens a second, and waking
-the loop for each of them would take more time than the model does."""
-
 
 class LlamaCall:
     """Made on the event loop. The thread calls `put` with chunks, perhaps with an error, and at last with None."""
@@ -68,7 +64,8 @@ class LlamaCall:
         if isinstance(result, Chunk) and joins:
             self._held.append(result)
             now = time.monotonic()
-            if now - self._handed_over < HAND_OVER_INTERVAL:
+            # A tiny model writes thousands of tokens a second: waking the loop for each would take more than the model.
+            if now - self._handed_over < 0.004:
                 return
             self._handed_over = now
         if self._held:

@@ -28,9 +28,6 @@ Scalar = str | int | float | bool
 
 MEBIBYTE: Final = 1 << 20
 
-MAX_ENTRIES: Final = 20_000
-"""No model has more keys or tensors. llama.cpp compares all of them with each other, and would not come back."""
-
 MAX_LAYERS: Final = 512  # The most layers that llama.cpp supports
 
 MAX_STRING_BYTES: Final = 16 * MEBIBYTE
@@ -39,17 +36,11 @@ MAX_STRING_BYTES: Final = 16 * MEBIBYTE
 MAX_TOKENS: Final = 600_000
 """Tokens of a vocabulary, of which each is kept for a moment; the largest known one has 262,144."""
 
-MAX_TEXTS: Final = 2_000_000  # Texts of any other list; a vocabulary has about two merges for each token
 _STRING: Final = 8
 _ARRAY: Final = 9
 _NUMBER_FORMATS: Final = dict(enumerate("BbHhIif?", start=0)) | {10: "Q", 11: "q", 12: "d"}
-_SMALLEST_KEY: Final = 13
-_SMALLEST_TENSOR: Final = 24
-_MAX_DIMENSIONS: Final = 4
-_ALIGNMENT: Final = 32
 
 _DOWNLOAD: Final = "get the file again, or name another one"
-_NOT_GGUF: Final = "get the file again: a web page or a Git LFS pointer may have been saved in its place"
 
 F32: Final = 0  # The number of the type of plain numbers of 32 bits
 
@@ -243,15 +234,16 @@ class _Reader:
 
     def header(self, *, brief: bool) -> Header:
         if self._data[:4] != b"GGUF":
-            raise ModelError("file", f"{self._path} is not a GGUF file", hint=_NOT_GGUF)
+            hint = "get the file again: a web page or a Git LFS pointer may have been saved in its place"
+            raise ModelError("file", f"{self._path} is not a GGUF file", hint=hint)
         self._at = 4
         version = self._number("I")
         if version not in (2, 3):
             raise _damaged(self._path, f"is GGUF version {version}; versions 2 and 3 can be read")
         tensors, keys = self._number("Q"), self._number("Q")
-        # Both numbers bound the loops below, so a file cannot make them longer than itself.
-        needed = self._at + keys * _SMALLEST_KEY + tensors * _SMALLEST_TENSOR
-        if needed > len(self._data) or max(tensors, keys) > MAX_ENTRIES:
+        # Both numbers bound the loops below, so a file cannot make them longer than itself: a key has 13 bytes or more, a
+        # tensor 24. No model has more than 20,000; llama.cpp compares all with each other, and would not come back.
+        if self._at + keys * 13 + tensors * 24 > len(self._data) or max(tensors, keys) > 20_000:
             raise _damaged(self._path, f"is damaged: it claims {tensors} tensors and {keys} keys")
         values: dict[str, Scalar] = {}
         arrays: dict[str, tuple[int, int]] = {}
@@ -275,7 +267,7 @@ class _Reader:
         found: dict[str, TensorInfo] = {}
         for _ in range(count):
             name, dimensions = self._text(), self._number("I")
-            if dimensions > _MAX_DIMENSIONS:
+            if dimensions > 4:  # as ggml has
                 raise _damaged(self._path, f"is damaged: a tensor has {dimensions} dimensions")
             shape = tuple(self._number("Q") for _ in range(dimensions))
             found[name] = TensorInfo(shape=shape, kind=self._number("I"), start=self._number("Q"))
@@ -283,7 +275,7 @@ class _Reader:
 
     def check_length(self, header: Header, tensors: Mapping[str, TensorInfo]) -> None:
         """Whether all `tensors`, whose data come after what was read, lie within the file."""
-        step = header.values.get("general.alignment", _ALIGNMENT)
+        step = header.values.get("general.alignment", 32)
         if type(step) is not int or step < 1 or step & (step - 1):
             raise _damaged(
                 self._path, f"is damaged: it is aligned to {short_line(str(step))}, which is not a power of two"
@@ -325,7 +317,7 @@ class _Reader:
             return kind, count
         data, at, end, length = self._data, self._at, len(self._data) - 8, struct.Struct("<Q").unpack_from
         seen: set[bytes] = set()
-        if count > (MAX_TOKENS if unique else MAX_TEXTS):
+        if count > (MAX_TOKENS if unique else 2_000_000):  # a vocabulary has about two merges for each token
             raise _damaged(self._path, f"is damaged: it claims a list of {count:,} texts")
         last = at + 8 * count + MAX_STRING_BYTES
         for _ in range(count):
@@ -349,8 +341,6 @@ class _Reader:
 
 PART_NAME: Final = re.compile(r"(?P<name>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf")
 """The names of the parts of a split model; llama.cpp finds the others by the name of the first."""
-
-MAX_PARTS: Final = 10 * MAX_LAYERS  # No model has more parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -387,7 +377,7 @@ def part_names(name: str) -> list[str]:
     """The names of all parts of the model that a file with this name belongs to; the name alone for a whole one."""
     match = PART_NAME.fullmatch(name)
     count = int(match["count"]) if match else 1
-    if match is None or not 1 < count <= MAX_PARTS:
+    if match is None or not 1 < count <= 10 * MAX_LAYERS:  # no model has more parts
         return [name]
     return [f"{match['name']}-{number:05}-of-{match['count']}.gguf" for number in range(1, count + 1)]
 

@@ -25,9 +25,6 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama.bindings import last_error
 from conductor_cli.models.llama.vocabulary import Vocabulary
 
-CANDIDATES: Final = (32, 1024)
-"""How many of the best tokens are checked together once the best was refused; after these, all."""
-
 
 class Sampler:
     """Draws tokens for one reply. `close` it."""
@@ -163,7 +160,7 @@ def _best_first(scores: Any) -> Iterator[list[int]]:  # noqa: ANN401 - a numpy a
     """Return the tokens from the highest score down: a few, then more, then all."""
     import numpy as np
 
-    for count in CANDIDATES:
+    for count in (32, 1024):
         if count < len(scores):
             best = np.argpartition(scores, -count)[-count:]
             yield best[np.argsort(-scores[best], kind="stable")].tolist()

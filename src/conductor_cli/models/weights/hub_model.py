@@ -25,10 +25,6 @@ from conductor_cli.models.weights.verify import is_adapter
 
 PREFERRED: Final = "Q4_K_M"  # The quantization that is taken where none is named
 
-HEADER_BYTES: Final = 256 << 10
-"""How much of a file is read before the question whether to download it. What memory depends on stands before that."""
-
-CONTEXT_SHARE: Final = 0.1  # What a context needs in proportion to the weights, where the header does not say it
 MAX_SHOWN: Final = 40  # How many models of one repository an error lists
 _ADDRESS: Final = re.compile(r"(?:https?://)?(?:hf\.co|huggingface\.co)/(?P<path>[^?#]*).*")
 _PAGE: Final = re.compile(r"/(?:blob|resolve|tree)/main/?")
@@ -189,7 +185,7 @@ def _memory_needed(repository: HubRepository, chosen: OfferedModel) -> tuple[int
     """
     first = chosen.files[0]
     name = f"{first.file} of {repository.name}"
-    start = huggingface.read_start(repository, first, HEADER_BYTES)
+    start = huggingface.read_start(repository, first, 256 << 10)  # what memory depends on stands before that
     if start[:4] != b"GGUF":
         raise ConductorUnusable(f"{name} is not a GGUF file", hint="nothing was downloaded; check HF_ENDPOINT")
     with tempfile.TemporaryDirectory() as folder:
@@ -202,4 +198,5 @@ def _memory_needed(repository: HubRepository, chosen: OfferedModel) -> tuple[int
                     hint="download it with its makers' tools, then: conductor model import FILE --base NAME",
                 )
         memory = registry.file_memory(path, chosen.size)
-    return (memory, "header") if memory else (int(chosen.size * (1 + CONTEXT_SHARE)) + registry.OVERHEAD, "size")
+    # Where the header does not say it, a context needs a tenth of the weights.
+    return (memory, "header") if memory else (int(chosen.size * 1.1) + registry.OVERHEAD, "size")

@@ -24,9 +24,7 @@ from conductor_cli.models.llama.gguf import short_line
 from conductor_cli.models.weights.model_store import ModelFile
 from conductor_cli.models.weights.verify import Report
 
-CHUNK: Final = 1 << 20
-"""Bytes that are written at once. The library's 10 MiB would be lost whenever a slow connection breaks."""
-
+CHUNK: Final = 1 << 20  # Bytes that are written at once: a connection that breaks would lose the library's 10 MiB
 WAITS: Final = (1.0, 4.0, 15.0)  # Seconds before each further try after an error that may pass
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _ETAG: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
