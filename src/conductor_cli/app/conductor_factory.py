@@ -27,7 +27,7 @@ from conductor_cli.core.errors import ConductorUnusable, ConfigError, Failure, K
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.profile import ROUTED
-from conductor_cli.models.base import ChoosesModel, Model
+from conductor_cli.models.base import BehindServer, Model
 from conductor_cli.models.catalog import StoredKeys, open_model
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import base_url_of, is_at_provider, key_hint, model_of, recipient_of
@@ -158,7 +158,7 @@ async def open_conductor(
             raise ConductorUnusable(message, hint=error.hint) from None
         # Its provider's preset or its server may choose the model.
         given, chosen = planner, model_of(planner)
-        if not chosen and isinstance(model, ChoosesModel):
+        if not chosen and isinstance(model, BehindServer):
             chosen = await model.chosen_model()
         planner = replace(given, model=chosen)
         # The same name, the same address and id, or the same file: then a worker is the planner's model, too.

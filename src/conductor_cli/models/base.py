@@ -93,17 +93,12 @@ class Model(Protocol):
 
 
 @runtime_checkable
-class ChoosesModel(Protocol):
+class BehindServer(Protocol):
     """A model behind a server that lists what it has: where the settings name no model, the first of them is asked."""
 
     async def chosen_model(self) -> str:
         """Return the id of the model that is asked for, empty if the server does not answer. Raises nothing."""
         ...
-
-
-@runtime_checkable
-class ReachesServer(Protocol):
-    """A model behind a server that can be asked whether it is there, without a call."""
 
     async def reaches_server(self, seconds: float) -> bool:
         """Whether the server answers within so many seconds. Raises nothing."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from conductor_cli.app.conductor_factory import open_planner
 from conductor_cli.core.errors import ConductorError
-from conductor_cli.models.base import ReachesServer
+from conductor_cli.models.base import BehindServer
 from conductor_cli.state.home import open_state
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Readiness:
 
     async def _planner_problem(self) -> str:
         model = open_planner(self._runs.settings(), self._runs.loaded)
-        if isinstance(model, ReachesServer) and not await model.reaches_server(2.0):
+        if isinstance(model, BehindServer) and not await model.reaches_server(2.0):
             return "its server does not answer"
         return ""
 

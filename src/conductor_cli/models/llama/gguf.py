@@ -241,8 +241,8 @@ class _Reader:
         if version not in (2, 3):
             raise _damaged(self._path, f"is GGUF version {version}; versions 2 and 3 can be read")
         tensors, keys = self._number("Q"), self._number("Q")
-        # Both numbers bound the loops below, so a file cannot make them longer than itself: a key has 13 bytes or more, a
-        # tensor 24. No model has more than 20,000; llama.cpp compares all with each other, and would not come back.
+        # Both numbers bound the loops below: a file has at least 13 bytes for each key and 24 for each tensor. No model
+        # has more than 20,000 of them, and llama.cpp, which compares all with each other, would not come back.
         if self._at + keys * 13 + tensors * 24 > len(self._data) or max(tensors, keys) > 20_000:
             raise _damaged(self._path, f"is damaged: it claims {tensors} tensors and {keys} keys")
         values: dict[str, Scalar] = {}
