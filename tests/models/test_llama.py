@@ -23,6 +23,7 @@ from conductor_cli.core.chat import Chunk, Message, Request, Tool
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.hardware import physical_cores
 from conductor_cli.models.llama import Llama, LlamaOptions
+from conductor_cli.models.llama.adapter import LlamaCall
 from conductor_cli.models.llama.bindings import CancelToken, set_environment
 from conductor_cli.models.llama.engine import LlamaEngine
 from conductor_cli.models.llama.kv_cache import KVCache
@@ -95,7 +96,7 @@ def on_thread(path: Path, look: Callable[[LlamaEngine], object], options: LlamaO
     async def go() -> None:
         model = Llama(path, options)
         try:
-            await model.run_on_thread(work)
+            await model._submit(LlamaCall(work, None)).get()
         finally:
             await model.close()
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Final, TypeVar
+from typing import Final
 
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import ModelError
@@ -30,8 +30,6 @@ from conductor_cli.models.llama.loading import Cancelled, LlamaOptions
 
 Work = Callable[[LlamaEngine, CancelToken], Iterable[Chunk]]
 """What the thread does for a call. It raises `ModelError`, or `Cancelled` soon after the token is set."""
-
-T = TypeVar("T")
 
 STOP_TIMEOUT: Final = 5.0
 """Seconds that stopping a call, or closing a model, waits for the thread, which on a CPU needs less than 0.2."""
@@ -50,13 +48,8 @@ class LlamaCall:
         self._results: asyncio.Queue[Chunk | ModelError | None] = asyncio.Queue()
         self._held: list[Chunk] = []  # only the thread uses this and the next
         self._handed_over = 0.0
-        self._started = False
+        self.is_started = False  # set by the thread
         self._ended = False
-
-    def start(self) -> bool:
-        """From the thread, before it does anything else: whether there is still a reader."""
-        self._started = True
-        return not self.cancel.is_set
 
     def put(self, result: Chunk | ModelError | None) -> None:
         """From the thread: hand over a result. A chunk may be held back until the next one, and is joined with it."""
@@ -103,7 +96,7 @@ class LlamaCall:
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_TIMEOUT):
                 # What the thread still hands over is dropped, up to its None.
-                while self._started and not self._ended:
+                while self.is_started and not self._ended:
                     self._ended = await self._results.get() is None
 
 
@@ -127,23 +120,11 @@ class Llama:
 
     async def load(self) -> None:
         """Load the model now. Raises `ModelError` of kind `file` if that fails."""
-        await self.run_on_thread(lambda _engine, _cancel: None)
-
-    async def run_on_thread(self, work: Callable[[LlamaEngine, CancelToken], T]) -> T:
-        """Return the result of `work`, done by the model's thread with the loaded model. Raises `ModelError`."""
-        results: list[T] = []
-
-        def run(engine: LlamaEngine, cancel: CancelToken) -> tuple[Chunk, ...]:
-            results.append(work(engine, cancel))
-            return ()
-
-        call = self._submit(LlamaCall(run, None))
+        call = self._submit(LlamaCall(lambda _engine, _cancel: (), None))
         try:
-            while await call.get():
-                pass
+            await call.get()
         finally:
             await call.stop()
-        return results[0]
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         """Return the reply to `request`; see `Model`. Closing it returns when the thread has stopped working on it."""
@@ -187,7 +168,8 @@ class Llama:
         engine: LlamaEngine | None = None
         while (call := self._calls.get()) is not None:
             try:
-                if not call.start():
+                call.is_started = True
+                if call.cancel.is_set:
                     raise Cancelled
                 engine = engine or LlamaEngine(self.path, self.options, call.cancel)
                 for chunk in call.work(engine, call.cancel):
