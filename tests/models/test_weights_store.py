@@ -23,14 +23,7 @@ from conductor_cli.models.weights.download import remove_model
 from conductor_cli.models.weights.import_file import ImportResult, derive_name, import_model
 from conductor_cli.models.weights.model_store import Manifest, ModelFile, ModelStore
 from conductor_cli.models.weights.registry import OVERHEAD, file_memory, load_registry, manifest_memory, memory_needed
-from conductor_cli.models.weights.verify import (
-    CheckedFile,
-    find_problems,
-    hash_file,
-    repair_hint,
-    verify_model,
-)
-from conductor_cli.models.weights.verify import ignore_progress as silent
+from conductor_cli.models.weights.verify import CheckedFile, find_problems, hash_file, repair_hint, verify_model
 from tests.tiny_gguf import Extra, Shape, finish, lora, make
 
 REGISTRY = """[[models]]
@@ -44,6 +37,10 @@ profile = "published"
 [[models.parts]]
 file = "sub/known.gguf"
 """
+
+
+def silent(*_: object) -> None:
+    """Report no progress."""
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,9 @@ from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapp
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, get_args, runtime_checkable
 
-from conductor_cli.core.chat import Attachment, Chunk, Feature, Request
+from conductor_cli.core.chat import Chunk, Feature, Request
 from conductor_cli.core.errors import ModelError
+from conductor_cli.core.media import NAMES
 from conductor_cli.core.usage import Usage
 
 Features = frozenset[Feature]
@@ -15,11 +16,6 @@ Features = frozenset[Feature]
 ALL_FEATURES: Final[Features] = frozenset(get_args(Feature))
 
 NO_FEATURES: Final[Features] = frozenset()
-
-IMAGE_TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
-"""The images that every provider with images takes."""
-
-PDF: Final = "application/pdf"
 
 _WORDS: Final[dict[Feature, str]] = {"tools": "tools", "image": "images", "pdf": "PDF files"}
 
@@ -39,13 +35,6 @@ def tables_in(value: object) -> list[Mapping[str, Any]]:
     return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
 
 
-def feature_of(attachment: Attachment) -> Feature | None:
-    """Return what a model must take to be sent this attachment; None for what none takes."""
-    if attachment.media_type in IMAGE_TYPES:
-        return "image"
-    return "pdf" if attachment.media_type == PDF else None
-
-
 def check_features(name: str, features: Collection[Feature], request: Request) -> None:
     """Refuse, before anything is sent, a request that needs what the model called `name` cannot be sent.
 
@@ -53,9 +42,9 @@ def check_features(name: str, features: Collection[Feature], request: Request) -
     """
     attachments = [attachment for message in request.messages for attachment in message.attachments]
     for attachment in attachments:
-        feature = feature_of(attachment)
-        if feature is None or feature not in features:
-            what = _WORDS[feature] if feature else f"files of type {attachment.media_type}"
+        is_known = attachment.media_type in NAMES
+        if not is_known or attachment.kind not in features:
+            what = _WORDS[attachment.kind] if is_known else f"files of type {attachment.media_type}"
             hint = f"use a worker that takes {what}"
             raise ModelError("refused", f"{name} cannot be sent {what}: {attachment.name}", hint=hint)
     calls = any(message.tool_calls or message.role == "tool" for message in request.messages)

@@ -21,7 +21,6 @@ from typing import Any, Final
 
 from conductor_cli.core.chat import Attachment, Message, ReadAttachment, Request, Tool
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.base import feature_of
 from conductor_cli.models.presets import Budget
 from conductor_cli.models.tool_schemas import api_name, object_schema
 
@@ -255,9 +254,10 @@ def _content(message: Message, read: ReadAttachment | None) -> str | list[dict[s
         if read is None:
             raise ModelError("file", f"the content of {attachment.name} is not at hand")
         url = Base64File(attachment=attachment, read=read, prefix=f"data:{attachment.media_type};base64,")
-        is_image = feature_of(attachment) == "image"
-        file = {"url": url} if is_image else {"filename": attachment.name, "file_data": url}
-        parts.append({"type": "image_url", "image_url": file} if is_image else {"type": "file", "file": file})
+        if attachment.kind == "image":
+            parts.append({"type": "image_url", "image_url": {"url": url}})
+        else:
+            parts.append({"type": "file", "file": {"filename": attachment.name, "file_data": url}})
     return [*parts, *_text_part(message.content[start:], follows=start > 0)]
 
 

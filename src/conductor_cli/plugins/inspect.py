@@ -16,7 +16,9 @@ from typing import Any, Final
 from inspect_ai import model as inspect_model
 from inspect_ai import tool as inspect_tool
 
+from conductor_cli.core.chat import ToolCall
 from conductor_cli.core.errors import UsageError
+from conductor_cli.core.tools import parse_arguments
 from conductor_cli.server.api.errors import TOO_LONG
 from conductor_cli.server.api.request import RequestError
 
@@ -190,13 +192,9 @@ def _output(response: Mapping[str, Any]) -> inspect_model.ModelOutput:
 
 def _called(call: str, name: str, arguments: str) -> inspect_tool.ToolCall:
     """Return a call of a tool. Inspect tells the model what is wrong with arguments that are no object."""
-    problem, found = None, None
+    problem, found = None, dict[str, Any]()
     try:
-        found = json.loads(arguments or "{}")
+        found = parse_arguments(ToolCall(id=call, name=name, arguments=arguments))
     except ValueError as error:
-        problem = f"the arguments are not JSON: {error}"
-    if problem is None and not isinstance(found, dict):
-        problem = "the arguments are no JSON object"
-    return inspect_tool.ToolCall(
-        id=call, function=name, arguments=found if isinstance(found, dict) else {}, parse_error=problem
-    )  # fmt: skip
+        problem = str(error)
+    return inspect_tool.ToolCall(id=call, function=name, arguments=found, parse_error=problem)

@@ -21,11 +21,7 @@ Report = Callable[[str, int, int], None]
 """Hears what is done with which file, how many bytes of it are done, and how many there are; 0 if that is unknown."""
 
 
-def ignore_progress(label: str, done: int, total: int) -> None:
-    """For callers that want no progress."""
-
-
-def hash_file(path: Path, report: Report = ignore_progress, name: str = "") -> str:
+def hash_file(path: Path, report: Report = lambda *_: None, name: str = "") -> str:
     """Read the whole file; progress is reported under `name`. Raises `ModelError` of kind `file`."""
     digest, done, buffer = hashlib.sha256(), 0, memoryview(bytearray(PIECE))
     try:
