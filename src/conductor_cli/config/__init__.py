@@ -47,8 +47,7 @@ __all__ = [
     "with_lower_limits",
 ]
 
-_TABLES: Final = ("workers", "pools", "tools", "providers")
-"""The sections that hold named tables."""
+_TABLES: Final = ("workers", "pools", "tools", "providers")  # the sections that hold named tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,8 +24,7 @@ from conductor_cli.core.serialization import dump, load
 from conductor_cli.models.disk import editing, write_atomically
 from conductor_cli.models.presets import builtin_card, model_of
 
-LARGEST: Final = 16 << 20
-"""Bytes of a file of cards; a larger file is something else."""
+LARGEST: Final = 16 << 20  # bytes of a file of cards; a larger file is something else
 
 WITHOUT_EFFECT: Final = frozenset({"threads", "gpu_layers", "repack", "mmap", "cache", "ca_file", "key_env", "seconds"})
 """Options that change where and how fast a worker runs, not what it writes."""

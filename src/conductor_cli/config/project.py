@@ -21,11 +21,9 @@ NAME: Final = ".conductor.toml"
 LARGEST: Final = 16 << 10
 """Bytes of all such files together; more is a mistake or an attack, and each name is compared with each worker."""
 
-RULES: Final = frozenset({"names", "groups", "yes-no"})
-"""The types of settings that are narrowed by adding to them."""
+RULES: Final = frozenset({"names", "groups", "yes-no"})  # the types of settings that are narrowed by adding to them
 
-SWITCH: Final = "policy.project"
-"""The setting that makes conductor ignore these files."""
+SWITCH: Final = "policy.project"  # the setting that makes conductor ignore these files
 
 
 def project_files(directory: Path | None = None) -> tuple[Source, ...]:

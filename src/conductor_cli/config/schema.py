@@ -12,8 +12,7 @@ from typing import Any, Final
 from conductor_cli.core.errors import ConfigError, UsageError, suggest
 from conductor_cli.core.plan import MAX_STEPS
 
-PREFIX: Final = "CONDUCTOR_LLM_"
-"""What the environment variables begin with. Other tools own `CONDUCTOR_*`."""
+PREFIX: Final = "CONDUCTOR_LLM_"  # what the environment variables begin with. Other tools own `CONDUCTOR_*`
 
 _TYPES: Final[dict[str, tuple[type, ...]]] = {
     "text": (str,), "whole": (int,), "number": (int, float), "yes-no": (bool,), "money": (int, float, str, Decimal),
@@ -25,8 +24,7 @@ _TYPE_NAMES: Final = {
     "number": "a number",
     "money": "US dollars, as a number",
 } | dict.fromkeys(("names", "groups"), 'a list of worker names, "tag:…" and "provider:…"')
-_TOOLS: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}"
-"""The name of a server of tools."""
+_TOOLS: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}"  # the name of a server of tools
 _SELECTOR: Final = re.compile(
     r"((tag|tool):)?[A-Za-z0-9][A-Za-z0-9._-]{0,39}|provider:[A-Za-z0-9][A-Za-z0-9._:-]{0,252}"
 )

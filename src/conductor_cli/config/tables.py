@@ -302,8 +302,7 @@ def pool_members(pool: NamedPool, workers: Sequence[ConfiguredWorker]) -> tuple[
     return tuple(known[name] for name in pool.workers)
 
 
-VARIABLE: Final = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
-"""A variable in the value of a header."""
+VARIABLE: Final = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")  # a variable in the value of a header
 
 
 def plain_secrets(headers: Mapping[str, str]) -> dict[str, str]:

@@ -16,8 +16,7 @@ from conductor_cli.config.cards import cards_file
 from conductor_cli.config.files import chosen_file
 from conductor_cli.config.project import project_places
 
-MAX_KEPT: Final = 64
-"""Sets of flags whose settings are kept: one for each model that clients name."""
+MAX_KEPT: Final = 64  # sets of flags whose settings are kept: one for each model that clients name
 
 SETTLED_SECONDS: Final = 1.0
 """How old a file must be: of one that was just written, a second change may leave time and size as they are."""

@@ -23,7 +23,7 @@ from conductor_cli.core.redact import Secrets
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.models.api_errors import clean_excerpt, error_of_response, parse_frame
 from conductor_cli.models.chat_body import JsonBody
-from conductor_cli.models.http_connections import ConnectionFailure, DirectClient, OpenAnswer
+from conductor_cli.models.http_connections import CONNECT_SECONDS, ConnectionFailure, DirectClient, OpenAnswer
 from conductor_cli.models.presets import http_url, is_loopback
 
 if TYPE_CHECKING:
@@ -78,7 +78,6 @@ class SseParser:
             raise ModelError("broken", f"the server sent a line of more than {self._limit} bytes")
 
 
-CONNECT_SECONDS: Final = 10.0
 MAX_BODY: Final = 256 * 1024 * 1024
 """The most bytes of one answer: a reply of 128,000 tokens, each in a frame of its own."""
 
@@ -372,7 +371,7 @@ def _open_client(ca_file: str, base_url: str) -> httpx.AsyncClient | DirectClien
     is_plain = parts is not None and "@" not in parts.netloc and parts.netloc.isascii()
     # httpx knows what to do where a proxy is set, or what is wrong with any other address.
     if is_plain and (is_loopback(base_url) or not getproxies().keys() & {"http", "https", "all"}):
-        return DirectClient(tls, connect_seconds=CONNECT_SECONDS)
+        return DirectClient(tls)
     import httpx
 
     direct = (*LOOPBACK, *([httpx.URL(base_url).netloc.decode()] if is_loopback(base_url) else []))

@@ -21,6 +21,7 @@ from urllib.parse import quote, urlsplit
 
 import httptools
 
+CONNECT_SECONDS: Final = 10.0
 MAX_IDLE: Final = 100  # connections to one server that are kept open for the next request
 IDLE_SECONDS: Final = 5.0  # how long an unused connection is kept
 STAGGER_SECONDS: Final = 0.25  # after how long the next address of a host is tried beside the one before it
@@ -60,13 +61,11 @@ class OpenAnswer:
 
 
 class DirectClient:
-    """Sends requests over connections that it keeps. Close it. `tls` is None where only plain ones are needed."""
+    """Sends requests over connections that it keeps. Close it."""
 
-    def __init__(self, tls: ssl.SSLContext | None, *, connect_seconds: float) -> None:
-        if tls is not None:
-            tls.set_alpn_protocols(["http/1.1"])
+    def __init__(self, tls: ssl.SSLContext) -> None:
+        tls.set_alpn_protocols(["http/1.1"])
         self._tls = tls
-        self._connect_seconds = connect_seconds
         self._idle: dict[Origin, deque[_Connection]] = {}
         self._all: set[_Connection] = set()
 
@@ -87,11 +86,9 @@ class DirectClient:
             lines.append(b"%s: %s" % line)
         connection = await self._connected((scheme, name, port))
         try:
-            await connection.send(b"\r\n".join((*lines, b"", b"")), content)
-            await connection.wait_for_head()
-            connection.end_at(ends)
+            await connection.ask(b"\r\n".join((*lines, b"", b"")), content, ends)
         except BaseException:
-            connection.abort()
+            connection.transport.abort()
             raise
 
         async def close() -> None:
@@ -102,20 +99,20 @@ class DirectClient:
     async def aclose(self) -> None:
         """Close every connection."""
         for connection in tuple(self._all):
-            connection.abort()
+            connection.transport.abort()
         self._idle.clear()
         await asyncio.sleep(0)  # the loop closes the sockets
 
     def _release(self, connection: _Connection) -> None:
         if not connection.is_reusable:
-            connection.abort()
+            connection.transport.abort()
             return
         now = asyncio.get_running_loop().time()
         kept = self._idle.setdefault(connection.origin, deque())
         connection.rest(now)
         kept.append(connection)
         while len(kept) > MAX_IDLE or (kept and now - kept[0].idle_since > IDLE_SECONDS):
-            kept.popleft().abort()
+            kept.popleft().transport.abort()
 
     async def _connected(self, origin: Origin) -> _Connection:
         now = asyncio.get_running_loop().time()
@@ -124,9 +121,9 @@ class DirectClient:
             connection = kept.pop()
             if now - connection.idle_since <= IDLE_SECONDS and connection.is_alive:
                 return connection
-            connection.abort()
+            connection.transport.abort()
         try:
-            async with asyncio.timeout(self._connect_seconds):
+            async with asyncio.timeout(CONNECT_SECONDS):
                 return await self._connect(origin)
         except TimeoutError as error:
             raise ConnectionFailure("TimeoutException", str(error)) from error
@@ -205,12 +202,11 @@ class _Connection(asyncio.Protocol):
         if self._end is not None:
             self._end.cancel()
 
-    def abort(self) -> None:
-        """Close at once."""
-        self.transport.abort()
+    async def ask(self, head: bytes, body: bytes | AsyncIterator[bytes], ends: float | None) -> None:
+        """Send a request, and wait for the status and the headers. At `ends` the answer fails.
 
-    async def send(self, head: bytes, body: bytes | AsyncIterator[bytes]) -> None:
-        """Send a request. A server that closes meanwhile may have answered, so that is no error yet."""
+        Raises `ConnectionFailure`. A server that closes before all is sent may have answered, so that alone is none.
+        """
         self._parser = httptools.HttpResponseParser(self)
         # What servers get wrong and all clients take. Only this request's answer is on the connection.
         self._parser.set_dangerous_leniencies(
@@ -221,23 +217,20 @@ class _Connection(asyncio.Protocol):
         self._has_head = self._is_complete = self._may_go_on = self._is_sent = self._is_stream = False
         if isinstance(body, bytes):
             self.transport.write(head + body)
+            self._is_sent = True
         else:
             self.transport.write(head)
             async for piece in body:
                 await self._may_write.wait()
                 if self._is_lost:
-                    return
+                    break
                 self.transport.write(piece)
-        self._is_sent = True
-
-    def end_at(self, ends: float | None) -> None:
-        """Let the answer fail at this time of the loop. One timer for all of it: one for each token costs too much."""
-        self._end = None if ends is None else self._loop.call_at(ends, self._fail, TimeoutError())
-
-    async def wait_for_head(self) -> None:
-        """Wait for the status and the headers. Raises `ConnectionFailure`."""
+            else:
+                self._is_sent = True
         while not self._has_head:
             await self._wait()
+        # One timer for all of the answer: one for each token costs too much.
+        self._end = None if ends is None else self._loop.call_at(ends, self._fail, TimeoutError())
 
     async def piece(self) -> bytes:
         """Return what has arrived of the body; empty at its end. Raises `ConnectionFailure`."""
@@ -281,7 +274,7 @@ class _Connection(asyncio.Protocol):
 
     def _fail(self, error: Exception) -> None:
         self._error = self._error or error
-        self.abort()
+        self.transport.abort()
         self._wake()
 
     # What the loop calls
@@ -292,7 +285,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._parser is None or self._is_complete:
-            self.abort()  # nobody asked: it must not be taken for the next answer
+            self.transport.abort()  # nobody asked: it must not be taken for the next answer
             return
         self._silent += len(data)
         try:

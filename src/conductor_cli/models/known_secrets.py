@@ -10,5 +10,4 @@ from typing import Final
 
 from conductor_cli.core.redact import Secrets
 
-KNOWN_SECRETS: Final = Secrets()
-"""Whoever reads a key adds it here before doing anything else with it."""
+KNOWN_SECRETS: Final = Secrets()  # whoever reads a key adds it here before doing anything else with it

@@ -8,8 +8,7 @@ from contextlib import nullcontext
 from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
-LARGE: Final = 32 << 10
-"""Bytes or characters that take so long that streams would stutter."""
+LARGE: Final = 32 << 10  # bytes or characters that take so long that streams would stutter
 
 VERY_LARGE: Final = 1 << 20
 """Bytes or characters of which one piece is worked on at a time, so that they fill neither processors nor memory."""

@@ -39,8 +39,7 @@ def _install_built() -> str:
     return f'{sys.executable} -m pip install --prefer-binary --extra-index-url {index} "{RANGE}"'
 
 
-INSTALL_BUILT: Final = _install_built()
-"""The command that adds it to this installation without a compiler."""
+INSTALL_BUILT: Final = _install_built()  # the command that adds it to this installation without a compiler
 
 _ERROR: Final = 4
 _CONTINUED: Final = 5  # llama.cpp's levels of a line in the log: an error; more of the line before
