@@ -203,20 +203,14 @@ async def list_models(worker: Worker, key: str, *, seconds: float) -> list[Liste
 
 def _listed_model(worker: Worker, item: Mapping[str, Any]) -> ListedModel:
     name = table_name(worker)
-    row = load_prices().rows.get(name) if name else None
-    stated = [
-        *map(item.get, _CONTEXTS),
-        table_of(item.get("meta")).get("n_ctx_train"),
-        table_of(row).get("max_input_tokens"),
-    ]
+    row = table_of(load_prices().rows.get(name) if name else None)
+    stated = [*map(item.get, _CONTEXTS), table_of(item.get("meta")).get("n_ctx_train"), row.get("max_input_tokens")]
     context = next((number for number in stated if type(number) is int and number > 0), None)
     price = load_prices().find(name) if name else None
-    # OpenRouter states dollars a token, as texts.
-    asked = {
-        key: table_of(item.get("pricing")).get(other) for key, other in (("input", "prompt"), ("output", "completion"))
-    }
     with suppress(InvalidOperation, TypeError, ValueError):
-        amounts = {key: Decimal(str(value)) * MILLION for key, value in asked.items()}
-        if all(0 <= amount <= MILLION for amount in amounts.values()):
-            price = Price(input=amounts["input"], output=amounts["output"])
+        # OpenRouter states dollars a token, as texts.
+        asked = table_of(item.get("pricing"))
+        read, written = (Decimal(str(asked.get(key))) * MILLION for key in ("prompt", "completion"))
+        if 0 <= read <= MILLION and 0 <= written <= MILLION:
+            price = Price(input=read, output=written)
     return ListedModel(name=worker.model, context=context, price=FREE if costs_nothing(worker) else price)

@@ -131,15 +131,10 @@ def end_all(child: int, woken: int) -> None:
         while (passed := time.monotonic() - started) < GRACE + PATIENCE:
             if passed >= GRACE:
                 send(signal.SIGKILL, child)
-            wait_for_signal(woken)
+            select.select([woken], [], [], 0.02)  # until a child has ended, and not long
+            with suppress(BlockingIOError):
+                os.read(woken, 4096)
             list(ended_children())
-
-
-def wait_for_signal(woken: int) -> None:
-    """Wait until a child has ended, and not long."""
-    select.select([woken], [], [], 0.02)
-    with suppress(BlockingIOError):
-        os.read(woken, 4096)
 
 
 def send(number: int, child: int) -> None:

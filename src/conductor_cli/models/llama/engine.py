@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from conductor_cli.core.chat import Chunk, Finish, Request
 from conductor_cli.core.errors import ModelError
@@ -34,14 +34,6 @@ MIN_GRAMMAR_REPLY: Final = 256
 
 
 REFUSAL: Final = "?"  # What is written instead of a reply of too little probability
-
-
-class _Ending(NamedTuple):
-    """The last chunk of a reply, still without its usage; how many tokens were written, and how many as thinking."""
-
-    chunk: Chunk
-    written: int
-    thinking: int = 0
 
 
 class LlamaEngine:
@@ -90,19 +82,23 @@ class LlamaEngine:
                 odds = softmax([logits[token] for token in first])
                 chosen = choose_index(odds, request.temperature, self._seed(request))
                 texts = list(first.values())
-                chunk = Chunk(text=texts[chosen], finish="stop", choice_shares=dict(zip(texts, odds, strict=True)))
-                end = _Ending(chunk=chunk, written=1)
+                shares = dict(zip(texts, odds, strict=True))
+                chunks = iter(
+                    [Chunk(text=texts[chosen], finish="stop", choice_shares=shares, usage=Usage(tokens_out=1))]
+                )
             else:  # no choices, or two of them begin with the same token
                 thinking = prompt.opens_thinking if request.grammar is None else None
                 most = self.kv_cache.capacity - len(prompt.tokens)
                 most = most if request.max_tokens is None else min(most, request.max_tokens)
                 written = self._write(TokenDecoder(stop=request.stop, thinking=thinking), sampler, most)
-                end = yield from _sure(written, sampler, self._options.refuse_below)
-        usage = Usage(
-            tokens_in=len(prompt.tokens), tokens_out=end.written, tokens_cached=cached, tokens_reasoning=end.thinking,
-            seconds=time.monotonic() - began, calls=1,
-        )  # fmt: skip
-        yield replace(end.chunk, usage=usage)
+                chunks = _sure(written, sampler, self._options.refuse_below)
+            for chunk in chunks:
+                if chunk.usage is None:
+                    yield chunk
+                    continue
+                read, seconds = len(prompt.tokens), time.monotonic() - began
+                usage = replace(chunk.usage, tokens_in=read, tokens_cached=cached, seconds=seconds, calls=1)
+                yield replace(chunk, usage=usage)
 
     def tokenize(self, request: Request) -> TokenizedPrompt:
         """Return the tokens of a request's messages. Raises `ModelError` or `Cancelled`."""
@@ -141,8 +137,8 @@ class LlamaEngine:
         except ModelError:  # no memory for the longest reply: have room for the shortest that is of use
             self.grow_context(tokens + least)
 
-    def _write(self, reply: TokenDecoder, sampler: Sampler, most: int) -> Generator[Chunk, None, _Ending]:
-        """Draw and decode up to `most` tokens. What is done here is done for each token: it must stay short."""
+    def _write(self, reply: TokenDecoder, sampler: Sampler, most: int) -> Iterator[Chunk]:
+        """Draw and decode up to `most` tokens, which the last chunk counts. What is done for each must stay short."""
         finish: Finish = "length"
         written = 0
         while written < most:
@@ -159,8 +155,8 @@ class LlamaEngine:
                 break
             if written < most:  # the logits after the last token are not needed
                 self.kv_cache.decode([token])
-        last = reply.end()
-        return _Ending(chunk=replace(last, finish=finish), written=written, thinking=reply.thinking_tokens)
+        usage = Usage(tokens_out=written, tokens_reasoning=reply.thinking_tokens)
+        yield replace(reply.end(), finish=finish, usage=usage)
 
     def _search_up_to(self, request: Request, prompt: TokenizedPrompt) -> ReplySearch:
         """The search for replies to a prompt, after as many as the request's rank; if need be, they are made again."""
@@ -179,36 +175,28 @@ class LlamaEngine:
     def _new_sampler(self, request: Request, search: ReplySearch | None) -> Sampler:
         if search is not None:
             return SearchingSampler(self._new_sampler(request, None), search)
-        seed = self._seed(request)
-        grammar = request.grammar
-        if grammar is None and self._options.refuse_below is not None:
-            return ScoringSampler(self.vocabulary, temperature=request.temperature, seed=seed)
-        if grammar is None:
-            return Sampler(self.vocabulary, temperature=request.temperature, seed=seed)
-        return GrammarSampler(self.vocabulary, grammar, temperature=request.temperature, seed=seed)
+        temperature, seed = request.temperature, self._seed(request)
+        if request.grammar is not None:
+            return GrammarSampler(self.vocabulary, request.grammar, temperature=temperature, seed=seed)
+        kind = Sampler if self._options.refuse_below is None else ScoringSampler
+        return kind(self.vocabulary, temperature=temperature, seed=seed)
 
     def _seed(self, request: Request) -> int:
         given = self._options.seed if request.seed is None else request.seed
         return int.from_bytes(os.urandom(4)) if given is None else given
 
 
-def _sure(
-    written: Generator[Chunk, None, _Ending], sampler: Sampler, refuse_below: float | None
-) -> Generator[Chunk, None, _Ending]:
-    """Return the reply, or a refusal if the model gives the whole of it less probability than `refuse_below`."""
+def _sure(written: Iterator[Chunk], sampler: Sampler, refuse_below: float | None) -> Iterator[Chunk]:
+    """Yield the reply, or a refusal if the model gives the whole of it less probability than `refuse_below`."""
     if refuse_below is None or not isinstance(sampler, ScoringSampler):
-        return (yield from written)
-    chunks = list[Chunk]()
-    end: _Ending | None = None
-    while end is None:
-        try:
-            chunks.append(next(written))
-        except StopIteration as ended:
-            end = ended.value
+        yield from written
+        return
+    *chunks, end = written
     if sampler.probability < refuse_below:
-        return end._replace(chunk=Chunk(text=REFUSAL, finish="stop", confidence=sampler.probability))
+        yield Chunk(text=REFUSAL, finish="stop", confidence=sampler.probability, usage=end.usage)
+        return
     yield from chunks
-    return end._replace(chunk=replace(end.chunk, confidence=sampler.probability))
+    yield replace(end, confidence=sampler.probability)
 
 
 MAX_TOKENS: Final = BATCH_SIZE  # Of a text that are read: the beginning says what is asked

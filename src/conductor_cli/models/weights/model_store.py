@@ -192,13 +192,8 @@ class ModelStore:
         import tomli_w  # only where something is written
 
         folder = self.folder(manifest.name)
-        files = [
-            {
-                **dump(file, brief=True),
-                "path": file.path.name if file.path.parent == folder else str(file.path.absolute()),
-            }
-            for file in manifest.files
-        ]
+        paths = [file.path.name if file.path.parent == folder else str(file.path.absolute()) for file in manifest.files]
+        files = [dump(file, brief=True) | {"path": path} for file, path in zip(manifest.files, paths, strict=True)]
         text = "# Written by conductor.\n\n" + tomli_w.dumps({**dump(manifest), "files": files})
         try:
             disk.make_private_directory(folder)
