@@ -13,15 +13,7 @@ from typing import Any, Final
 from conductor_cli.config.cards import Cards, cards_file, load_cards
 from conductor_cli.config.files import AppPaths, Source, app_paths, check_database, chosen_file, read_toml
 from conductor_cli.config.project import RULES, SWITCH, apply_project_file, narrow, project_files
-from conductor_cli.config.schema import (
-    DROPPED,
-    PREFIX,
-    RENAMED,
-    SETTINGS,
-    SETTINGS_BY_NAME,
-    current_form,
-    find_setting,
-)
+from conductor_cli.config.schema import DROPPED, PREFIX, RENAMED, SETTINGS, SETTINGS_BY_NAME, current_form, find_setting
 from conductor_cli.config.tables import (
     ConfiguredProvider,
     ConfiguredTools,

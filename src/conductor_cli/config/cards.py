@@ -65,7 +65,6 @@ class MeasuredCard:
     cost: Decimal | None = None
 
     def card(self) -> Card:
-        """The card as the conductor reads it."""
         strengths = {tag: round(item.right / item.n, 4) for tag, item in self.strengths.items() if item.n}
         return Card(strengths=strengths, measured=True, source=f"{self.n} cases of {self.source}, {self.time[:10]}")
 

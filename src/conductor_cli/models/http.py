@@ -87,7 +87,6 @@ MAX_FOREIGN_BODY: Final = 64 * 1024 * 1024
 MAX_ERROR_BODY: Final = 64 * 1024  # the most bytes that are read of an answer with an error status
 MAX_LIST: Final = 4 * 1024 * 1024  # the most bytes of a list of models: the longest list of a provider has under 2 MB
 DONE: Final = "[DONE]"  # the data of the last event of a stream
-LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 
 _UNREACHABLE: Final[tuple[ModelErrorReason, str]] = ("connect", "cannot be reached")
 _INVALID_URL: Final[tuple[ModelErrorReason, str]] = ("missing", "invalid URL")
@@ -109,9 +108,8 @@ REASONS: Final[Mapping[str, tuple[ModelErrorReason, str]]] = {
 _HINTS: Final[dict[str, str]] = {
     "connect": "check the URL, the network, HTTPS_PROXY and SSL_CERT_FILE",
     "missing": "check base_url",
+    "silent": "start the server, or fix its URL: nothing on this machine answers there",
 }
-
-_NOT_STARTED: Final = "start the server, or fix its URL: nothing on this machine answers there"
 
 
 class HttpResponse:
@@ -233,7 +231,6 @@ class HttpClient:
             return parse_frame((await answer.body()).decode("utf-8", "replace"), self.name, self._secrets)
 
     async def close(self) -> None:
-        """Close every connection."""
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
@@ -245,7 +242,7 @@ class HttpClient:
         said = "" if _may_show_headers(error) else clean_excerpt(str(error), self._secrets)
         silent = reason == "connect" and is_loopback(self.base_url) and "SSL" not in said
         words = without_numbers(said)
-        hint = _NOT_STARTED if silent else _HINTS.get(reason, "")
+        hint = _HINTS.get("silent" if silent else reason, "")
         name = self.name if what.startswith("cannot") else f"{self.name}:"
         return ModelError(reason, f"{name} {what}{f': {words}' if words else ''}", hint=hint)
 
@@ -374,12 +371,12 @@ def _open_client(ca_file: str, base_url: str) -> httpx.AsyncClient | DirectClien
         return DirectClient(tls)
     import httpx
 
-    direct = (*LOOPBACK, *([httpx.URL(base_url).netloc.decode()] if is_loopback(base_url) else []))
+    own = httpx.URL(base_url).netloc.decode() if is_loopback(base_url) else "localhost"
     return httpx.AsyncClient(
         verify=tls,
         timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),
         limits=httpx.Limits(max_connections=None, max_keepalive_connections=8),
-        mounts={f"all://{host}": None for host in direct},
+        mounts={f"all://{host}": None for host in ("localhost", "127.0.0.1", "[::1]", own)},
         follow_redirects=False,
     )
 

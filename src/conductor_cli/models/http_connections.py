@@ -97,7 +97,6 @@ class DirectClient:
         return OpenAnswer(connection.status, connection.headers, connection.piece, close)
 
     async def aclose(self) -> None:
-        """Close every connection."""
         for connection in tuple(self._all):
             connection.transport.abort()
         self._idle.clear()

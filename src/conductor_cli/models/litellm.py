@@ -128,7 +128,6 @@ class LiteLLM:
         self._noted_estimate = False
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        """Yield the reply."""
         check_features(self._model, self.features, request)
         ends = None if request.deadline is None else asyncio.get_running_loop().time() + request.deadline
         opened = None

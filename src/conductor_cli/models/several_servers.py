@@ -82,7 +82,6 @@ class SeveralServers:
         return any(await asyncio.gather(*map(look, self._servers)))
 
     async def close(self) -> None:
-        """Close the connections."""
         if self._looking is not None:
             self._looking.cancel()
         await asyncio.gather(*(each.model.close() for each in self._servers), return_exceptions=True)

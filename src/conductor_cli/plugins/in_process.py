@@ -72,7 +72,6 @@ class InProcessServer:
             return self._portal
 
     async def _answer(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Have a run performed as `conductor serve` does, and return its response."""
         task, run, created = asyncio.current_task(), new_run_id(datetime.now(UTC)), int(time.time())
         assert task is not None
         self._going_on.add(task)

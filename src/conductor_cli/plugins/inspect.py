@@ -94,9 +94,6 @@ class ConductorAPI(inspect_model.ModelAPI):
             return inspect_model.ModelOutput.from_content(self.model_name, "", stop, error.message)
 
 
-# The request
-
-
 def _chat_message(message: inspect_model.ChatMessage) -> dict[str, Any]:
     data: dict[str, Any] = {"role": message.role, "content": list(_content_parts(message.content))}
     if isinstance(message, inspect_model.ChatMessageAssistant) and message.tool_calls:
@@ -164,9 +161,6 @@ def _tools(tools: Sequence[inspect_tool.ToolInfo], choice: inspect_tool.ToolChoi
     if isinstance(choice, inspect_tool.ToolFunction):
         named = {"type": "function", "function": {"name": choice.name}}
     return {"tools": [{"type": "function", "function": each} for each in functions], "tool_choice": named}
-
-
-# The response
 
 
 def _output(response: Mapping[str, Any]) -> inspect_model.ModelOutput:

@@ -57,5 +57,4 @@ class ChatApi:
         return {**body, "messages": plain_messages(messages)}
 
     def translator(self) -> Translate:
-        """Return what translates the frames of one reply."""
         return lambda frame: frame

@@ -32,9 +32,6 @@ MAX_OUTPUT: Final = 4 << 20  # bytes of an answer, however many tokens were aske
 MAX_EVENTS: Final = 64 << 20  # bytes of all events of one call: an agent also writes what its tools return
 MAX_EVENT_BYTES: Final = 8 << 20  # bytes of one event
 MAX_NOTES: Final = 20  # notes of one call; further ones are left out
-MAX_NOTE: Final = 300  # characters of one
-LAST_LINES: Final = 5  # lines of standard error that an error quotes
-LAST_CHARACTERS: Final = 300  # characters of them
 _SPEAKERS: Final = {"user": "User", "assistant": "Assistant"}
 
 
@@ -161,7 +158,7 @@ class EventReply(PlainReply):
         self._stated = found.usage or self._stated
         if found.note and self._notes < MAX_NOTES:
             self._notes += 1
-            yield Chunk(note=one_line(self._secrets.redact(found.note))[:MAX_NOTE])
+            yield Chunk(note=one_line(self._secrets.redact(found.note))[:300])
         # What it says before it does something comes before that.
         if found.text and found.text != self._message:
             if self._is_open and found.open:
@@ -274,7 +271,7 @@ class ProgramModel:
         if ending.problem:
             raise ModelError("missing", f"{self.name} could not be run: {ending.problem}", hint=self._program.install)
         lines = [line for line in self._secrets.redact(complaint).splitlines() if line.strip()]
-        said = clean_excerpt(" | ".join(lines[-LAST_LINES:])[-LAST_CHARACTERS:], self._secrets)
+        said = clean_excerpt(" | ".join(lines[-5:])[-300:], self._secrets)
         why = ""
         if ending.signal is not None:
             known = ending.signal in set(signal.Signals)

@@ -232,7 +232,7 @@ class Encoder:
             batch.n_seq_id[at], batch.seq_id[at][0] = 1, 0
         lib.llama_memory_clear(lib.llama_get_memory(context), True)  # noqa: FBT003 - a C function
         if lib.llama_decode(context, batch) != 0:
-            raise ModelError("internal", f"the text cannot be read: {last_error('llama.cpp gave no reason')}")
+            raise ModelError("internal", f"the text cannot be read: {last_error()}")
         states = [
             np.ctypeslib.as_array(lib.llama_get_embeddings_ith(context, at), (self.size,)) for at in range(len(tokens))
         ]

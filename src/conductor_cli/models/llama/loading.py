@@ -119,7 +119,7 @@ class LoadedModel:
         self._adapter = self.lib.llama_adapter_lora_init(self.model, os.fsencode(path)) or None
         if self._adapter is None:
             raise ModelError(
-                "file", f"{path} cannot be applied to {self._path.name}: {last_error('llama.cpp gave no reason')}",
+                "file", f"{path} cannot be applied to {self._path.name}: {last_error()}",
                 hint="get the file again; an adapter fits only the model that it was trained on",
             )  # fmt: skip
         self._apply_adapter(self.context)
@@ -130,8 +130,7 @@ class LoadedModel:
             return
         adapters = (self.lib.llama_adapter_lora_p_ctypes * 1)(self._adapter)
         if self.lib.llama_set_adapters_lora(context, adapters, 1, (ctypes.c_float * 1)(1.0)) != 0:
-            reason = last_error("llama.cpp gave no reason")
-            raise ModelError("file", f"{self._options.adapter} cannot be used: {reason}")
+            raise ModelError("file", f"{self._options.adapter} cannot be used: {last_error()}")
 
     def _open(self, cancel: CancelToken) -> tuple[Any, Any]:
         layers = self._options.gpu_layers
@@ -175,7 +174,7 @@ class LoadedModel:
             raise Cancelled
         if not model:
             raise ModelError(
-                "file", f"{self._path} cannot be loaded: {last_error('llama.cpp gave no reason')}",
+                "file", f"{self._path} cannot be loaded: {last_error()}",
                 hint="get the file again, or one that this version of llama-cpp-python supports",
             )  # fmt: skip
         return model
@@ -192,7 +191,7 @@ class LoadedModel:
         context = self.lib.llama_init_from_model(model, params)
         if not context:
             raise ModelError(
-                "file", f"{self._path} cannot be used: {last_error('llama.cpp gave no reason')}",
+                "file", f"{self._path} cannot be used: {last_error()}",
                 hint="there may be too little memory: try a smaller context or a smaller model",
             )  # fmt: skip
         return context

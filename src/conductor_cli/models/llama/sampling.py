@@ -94,8 +94,7 @@ class GrammarSampler(Sampler):
         init = self._lib.llama_sampler_init_grammar
         self._grammar = init(vocabulary.pointer, grammar.encode(), b"root") if grammar else None
         if not self._grammar:
-            problem = last_error("llama.cpp gave no reason")
-            raise ModelError("internal", f"the grammar of this request cannot be used: {problem}")
+            raise ModelError("internal", f"the grammar of this request cannot be used: {last_error()}")
         self._letters = codecs.getincrementaldecoder("utf-8")()
         self._one = (self._lib.llama_token_data * 1)()
         self._only = self._lib.llama_token_data_array(data=self._one, size=1, selected=-1)
