@@ -121,17 +121,13 @@ class Source:
     text: str = ""
 
     def where(self, section: str, key: str = "") -> str:
-        """`FILE, line N`, for messages."""
-        number = self._line(f"{section}.{key}" if key else section)
-        return f"{self.path}, line {number}" if number else str(self.path)
-
-    def _line(self, name: str) -> int | None:
-        """The line of a table or key by its dotted name; else that of the innermost table around it.
+        """`FILE, line N`, for messages: the line of a key or table, else that of the innermost table around it.
 
         `tomllib` keeps no line numbers, so the text is searched. What TOML allows beyond plain tables and keys only
         makes the line less exact.
         """
-        best, depth, table = None, 0, ""
+        name = f"{section}.{key}" if key else section
+        best, depth, table = 0, 0, ""
         for number, line in enumerate(self.text.splitlines(), start=1):
             if header := _TABLE.match(line):
                 found = table = _unquote(header[1])
@@ -140,10 +136,11 @@ class Source:
             else:
                 continue
             if found == name:
-                return number
+                best = number
+                break
             if name.startswith(f"{found}.") and len(found) > depth:
                 best, depth = number, len(found)
-        return best
+        return f"{self.path}, line {best}" if best else str(self.path)
 
 
 # Possessive, since a line of many spaces would else be divided in every way.

@@ -3,9 +3,6 @@
 It is imported only when a pool holds such a worker, and configured to fetch nothing (no price map, no `.env`), to print
 nothing and to try once: the run has its own retries. Parameters that a provider does not take are refused by litellm;
 they are left out here, with a notice. A schema is sent if litellm knows that the model takes one; a grammar never is.
-
-What its exceptions mean is found by the HTTP status that each of them carries, and the provider's own words are
-extracted from them.
 """
 
 from __future__ import annotations

@@ -112,17 +112,14 @@ class ServerProgram:
     async def _next_line(self, program: GuardedProgram, stdout: asyncio.StreamReader) -> bytes:
         """Return the next line; empty at the end, or where the program is not read any further."""
         try:
-            line = await stdout.readuntil(b"\n")
+            return await stdout.readuntil(b"\n")
         except asyncio.IncompleteReadError:
             self.problem = self.problem or await self._how_it_ended(program)
-            return b""
         except asyncio.LimitOverrunError:
             self.problem = f"it sent a message of more than {MAX_MESSAGE >> 20} MiB"
-            return b""
         except OSError as error:
             self.problem = f"it cannot be read: {error.strerror}"
-            return b""
-        return line
+        return b""
 
     async def _how_it_ended(self, program: GuardedProgram) -> str:
         """By its last words; without any, by its exit code or signal, as far as those are known by then."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -135,10 +136,8 @@ class LoadedModel:
     def _open(self, cancel: CancelToken) -> tuple[Any, Any]:
         layers = self._options.gpu_layers
         if layers == "auto" and self.lib.llama_supports_gpu_offload():
-            try:
+            with suppress(ModelError):  # too little memory on the GPU, most likely
                 return self._open_with(_ALL_LAYERS, cancel)
-            except ModelError:  # too little memory on the GPU, most likely
-                return self._open_with(0, cancel)
         named = {"auto": 0, "all": _ALL_LAYERS}
         return self._open_with(named[str(layers)] if str(layers) in named else int(layers), cancel)
 

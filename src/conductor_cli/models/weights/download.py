@@ -105,13 +105,15 @@ def _pull_locked(model: RegistryModel, store: ModelStore, report: Report) -> Man
     if saved is not None and saved.hashes == [file.sha256 for file in files]:
         source, endpoint = saved.hash_source, saved.endpoint
     ours = {file.path.resolve() for other in store.manifests() for file in other.files if file.downloaded}
-    files = [replace(file, downloaded=file.downloaded or file.path.resolve() in ours) for file in files]
+    kept = tuple(
+        ModelFile(
+            path=file.path, size=file_size(file.path), sha256=file.sha256,
+            downloaded=file.downloaded or file.path.resolve() in ours,
+        )
+        for file in files
+    )  # fmt: skip
     return Manifest(
-        name=model.name,
-        files=tuple(
-            ModelFile(path=file.path, size=file_size(file.path), sha256=file.sha256, downloaded=file.downloaded)
-            for file in files
-        ),
+        name=model.name, files=kept,
         source=f"hub:{model.repo}@{commit}",
         hash_source="registry" if all(part.sha256 for part in model.parts) else source, endpoint=endpoint,
         licence=model.licence, profile=model.profile, base=model.base,

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, Self, TypeVar
+from typing import Any, Final, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, without_numbers
@@ -134,7 +134,7 @@ def download_file(repository: HubRepository, file: ModelFile, part: Path, report
     library_settings().DOWNLOAD_CHUNK_SIZE = CHUNK
     url, headers = _file_request(repository, file, token)
 
-    class Progress:
+    class Progress(AbstractContextManager["Progress"]):
         """What the library shows progress with, in the place of a tqdm bar. It also refuses endless answers."""
 
         def __init__(self, *, initial: int, **_: object) -> None:
@@ -150,9 +150,6 @@ def download_file(repository: HubRepository, file: ModelFile, part: Path, report
                     hint="pull again, or from another HF_ENDPOINT",
                 )
             report(f"downloading {file.file}", self._done, file.size)
-
-        def __enter__(self) -> Self:
-            return self
 
         def __exit__(self, *_: object) -> None:
             pass

@@ -106,8 +106,7 @@ def import_model(  # noqa: PLR0913 - what is imported, and where to
             _delete_files(linked, folder)
             raise
     # The files of a damaged model that this one replaces are in the way of nothing, but nobody would find them again.
-    current = {file.path for file in manifest.files}
-    outdated = [file.path for file in replaced.files if file.path not in current] if replaced is not None else []
+    outdated = {file.path for file in (replaced.files if replaced else ())} - {file.path for file in manifest.files}
     _delete_files([old for old in outdated if old.parent == folder], folder)
     return ImportResult(manifest=manifest, stored=manifest.path.parent == folder)
 
