@@ -187,7 +187,7 @@ def test_an_adapter_works_on_a_split_model(tiny: Path, model: Path, tmp_path: Pa
     ("keys", "problem"),
     [
         ({"width": 32}, "it changes blk.0.attn_q.weight of 32 x 64, where that has 64 x 64"),
-        ({"architecture": "llama"}, "is for the architecture 'llama', not for 'qwen2'"),
+        ({"architecture": "llama"}, "its architecture is 'llama', not 'qwen2'"),
         ({"kind": "control_vector"}, "is not a LoRA adapter"),
         ({"target": "blk.9.attn_q.weight"}, "is for another model than tiny.gguf: it changes blk.9.attn_q.weight"),
         ({"target": "output.weight"}, "it changes output.weight of 64 x 64, where that has 64 x "),

@@ -93,8 +93,7 @@ def load_settings(
     chosen = chosen_file(environ, file)
     user_file = read_toml(chosen or paths.user_file, required=chosen is not None)
     if file and "state" in user_file.values and not environ.get(f"{PREFIX}STATE"):
-        database = check_database(user_file.values["state"], user_file.where("state"))
-        paths = replace(paths, database=database)
+        paths = replace(paths, database=check_database(user_file.values["state"], user_file.where("state")))
     # Later sources override earlier ones: the tool's file, the user's file, the environment, the command line.
     sources = [read_toml(paths.own_file), user_file]
     values: dict[str, Any] = {item.name: item.default for item in SETTINGS}

@@ -230,8 +230,7 @@ def _check_values(table: Table, found: WorkerTable) -> None:
             raise table.error(key, f"{key} is {value!r:.60}; expected at least {_LEAST.get(key, 'a finite number')}")
         # An API key in a settings file would be shown and backed up.
         names = [key, *(value if isinstance(value, Mapping) and key == "headers" else ())]
-        is_url = isinstance(value, str) and key == "base_url"
-        has_password = is_url and holds_password(value)
+        has_password = isinstance(value, str) and key == "base_url" and holds_password(value)
         if has_password or any(_SECRET.fullmatch(name) for name in names):
             raise table.error(key, f"{key}: keys do not belong in a file", 'name a variable: key_env = "MY_KEY"')
     variable = table.values.get("key_env", "KEY")

@@ -131,16 +131,13 @@ def api_key_of(worker: Worker, environ: Mapping[str, str], stored: StoredKeys = 
         return key
     if not named and not own:
         return ""
-    raise KeyMissing(
-        f"worker {worker.name!r} needs a key: {named or ' or '.join(own)} is not set",
-        hint=f"{missing_key_hint(worker)}; then: conductor doctor",
-    )
+    message = f"worker {worker.name!r} needs a key: {named or ' or '.join(own)} is not set"
+    raise KeyMissing(message, hint=f"{missing_key_hint(worker)}; then: conductor doctor")
 
 
 def secrets_around(worker: Worker, environ: Mapping[str, str]) -> list[str]:
     """What besides its key a server may get of a worker and echo: headers, and the variables that litellm reads."""
-    headers = {str(name): str(value) for name, value in worker.options.get("headers", {}).items()}
-    values = secrets_in(headers)
+    values = secrets_in({str(name): str(value) for name, value in worker.options.get("headers", {}).items()})
     if worker.kind == "litellm":
         # litellm reads the variables of its many providers itself: all that may be a key is treated as one.
         values += [value.strip() for name, value in environ.items() if _SECRET_VARIABLE.search(name)]

@@ -398,7 +398,6 @@ def _tls(ca_file: str, cert_file: str, cert_dir: str) -> ssl.SSLContext:
             context.load_verify_locations(cafile=ca_file)  # in addition to the system's
     except OSError as error:
         where = ca_file or cert_file or cert_dir or "the system's"
-        raise ModelError(
-            "refused", f"CA certificates cannot be read ({where}): {describe_system_error(error)}"
-        ) from error
+        message = f"CA certificates cannot be read ({where}): {describe_system_error(error)}"
+        raise ModelError("refused", message) from error
     return context

@@ -24,9 +24,6 @@ from conductor_cli.models.base import ALL_FEATURES, Features
 from conductor_cli.models.command.programs import PROGRAMS, recipient_of_program
 from conductor_cli.models.structured_output import Form, is_cloud_model
 
-DATA: Final = Path(__file__).with_name("presets.toml")
-CARDS_FILE: Final = Path(__file__).with_name("cards.toml")
-
 _THINKING_OPTIONS: Final = {"reasoning_effort", "thinking_budget"}
 """How hard a model thinks: a card that was measured with one setting says nothing about another."""
 
@@ -70,7 +67,7 @@ OPENAI_APIS: Final = ("chat-completions", "responses")
 """The APIs of OpenAI, one of which a worker at any server with OpenAI's API may choose."""
 
 UNKNOWN_SERVER: Final = Preset(form="ask")  # a server with OpenAI's API about which nothing is known before it is asked
-SHIPPED: Final[Mapping[str, Any]] = tomllib.loads(DATA.read_text(encoding="utf-8"))
+SHIPPED: Final[Mapping[str, Any]] = tomllib.loads(Path(__file__).with_name("presets.toml").read_text("utf-8"))
 """The content of `presets.toml`: `as_of` and `providers`."""
 
 
@@ -85,8 +82,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
 
 def base_url_of(worker: Worker) -> str:
     """Return the address that a worker's questions are sent to, empty if litellm chooses it."""
-    preset = PRESETS.get(worker.kind, Preset())
-    return str(worker.options.get("base_url") or preset.base_url).rstrip("/")
+    return str(worker.options.get("base_url") or PRESETS.get(worker.kind, Preset()).base_url).rstrip("/")
 
 
 def http_url(text: str) -> SplitResult | None:
@@ -300,4 +296,4 @@ def builtin_card(worker: Worker) -> Card:
 
 @cache
 def _shipped_cards() -> tuple[Mapping[str, Any], ...]:
-    return tuple(tomllib.loads(CARDS_FILE.read_text(encoding="utf-8"))["cards"])
+    return tuple(tomllib.loads(Path(__file__).with_name("cards.toml").read_text("utf-8"))["cards"])

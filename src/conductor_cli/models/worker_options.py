@@ -107,8 +107,7 @@ def _invalid_of_provider(worker: Worker) -> Iterator[tuple[str, str, str]]:
     preset, api = PRESETS[worker.kind], option("api")
     chooses = preset.adapter == "http" and preset.api in OPENAI_APIS
     if api is not None and (not chooses or api not in OPENAI_APIS):
-        known = f"one of {', '.join(OPENAI_APIS)}, for a server with OpenAI's API"
-        yield "api", f"api is {api!r:.40}", known
+        yield "api", f"api is {api!r:.40}", f"one of {', '.join(OPENAI_APIS)}, for a server with OpenAI's API"
     if budget is not None and budget < 0:
         yield "thinking_budget", f"thinking_budget is {budget}", "tokens; 0 for no thinking"
     if budget is not None and effort is not None:

@@ -59,10 +59,8 @@ class ConductorAPI(inspect_model.ModelAPI):
         """Nothing is opened before the first sample. Raises `UsageError` where a server is named."""
         super().__init__(model_name, base_url, api_key, [], config)
         if base_url is not None:
-            raise UsageError(
-                "conductor/… runs in this process and has no address",
-                hint="for a server: --model openai-api/conductor/conductor, with CONDUCTOR_BASE_URL",
-            )
+            hint = "for a server: --model openai-api/conductor/conductor, with CONDUCTOR_BASE_URL"
+            raise UsageError("conductor/… runs in this process and has no address", hint=hint)
         self._rehearsal = rehearsal
         self._config_file = config_file
 

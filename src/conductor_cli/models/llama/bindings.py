@@ -140,9 +140,8 @@ def _import() -> tuple[Any, Any]:
     try:
         import llama_cpp
     except ModuleNotFoundError as error:
-        raise ModelError(
-            "file", "llama.cpp is not installed", hint=f"models on this machine need it: {INSTALL_BUILT}"
-        ) from error
+        hint = f"models on this machine need it: {INSTALL_BUILT}"
+        raise ModelError("file", "llama.cpp is not installed", hint=hint) from error
     except (ImportError, OSError, RuntimeError, AttributeError) as error:  # the last: a library without a function
         raise ModelError("file", f"llama.cpp cannot be used: {short_line(str(error))}", hint=_INSTALL) from error
     if not is_supported(llama_cpp.__version__):

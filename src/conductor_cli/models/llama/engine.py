@@ -127,11 +127,9 @@ class LlamaEngine:
         least = max(1, min(request.max_tokens or MIN_GRAMMAR_REPLY, MIN_GRAMMAR_REPLY)) if constrained else 1
         if tokens + least > self.capacity:
             reserved = f" and {least} are kept for the reply" if least > 1 else ""
-            raise ModelError(
-                "length",
-                f"the prompt has {tokens} tokens{reserved}, and the context of {self._path.name} holds {self.capacity}",
-                hint="ask for less, or give the model a larger context",
-            )
+            holds = f"the context of {self._path.name} holds {self.capacity}"
+            hint = "ask for less, or give the model a larger context"
+            raise ModelError("length", f"the prompt has {tokens} tokens{reserved}, and {holds}", hint=hint)
         try:
             self.grow_context(tokens + (self.capacity if request.max_tokens is None else request.max_tokens))
         except ModelError:  # no memory for the longest reply: have room for the shortest that is of use

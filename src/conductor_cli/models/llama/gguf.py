@@ -200,10 +200,8 @@ def _check_keys(path: Path, header: Header) -> None:
     if header.values.get("tokenizer.ggml.model") == "none":
         raise ModelError("file", f"{path} has no vocabulary", hint=_DOWNLOAD)
     if header.values.get("tokenizer.ggml.model") == "llama" and not header.has_byte_tokens:
-        raise ModelError(
-            "file", f"{path} cannot be used: some letters have no token in its vocabulary",
-            hint="convert the model again, or name another file",
-        )  # fmt: skip
+        hint = "convert the model again, or name another file"
+        raise ModelError("file", f"{path} cannot be used: some letters have no token in its vocabulary", hint=hint)
     _, tokens = header.arrays.get("tokenizer.ggml.tokens", (_STRING, 0))
     wanted = {"tokens": (_STRING,), "scores": (6,), "token_type": (4, 5), "merges": (_STRING,)}
     for name, kinds in wanted.items():
@@ -277,9 +275,8 @@ class _Reader:
         """Whether all `tensors`, whose data come after what was read, lie within the file."""
         step = header.values.get("general.alignment", 32)
         if type(step) is not int or step < 1 or step & (step - 1):
-            raise _damaged(
-                self._path, f"is damaged: it is aligned to {short_line(str(step))}, which is not a power of two"
-            )
+            shown = short_line(str(step))
+            raise _damaged(self._path, f"is damaged: it is aligned to {shown}, which is not a power of two")
         wanted = -(-self._at // step) * step + max((tensor.end for tensor in tensors.values()), default=0)
         if tensors and wanted > len(self._data):
             raise _damaged(self._path, f"is cut off or damaged: it has {len(self._data)} bytes, and needs {wanted}")

@@ -119,10 +119,8 @@ class LoadedModel:
         clear_log()
         self._adapter = self.lib.llama_adapter_lora_init(self.model, os.fsencode(path)) or None
         if self._adapter is None:
-            raise ModelError(
-                "file", f"{path} cannot be applied to {self._path.name}: {last_error()}",
-                hint="get the file again; an adapter fits only the model that it was trained on",
-            )  # fmt: skip
+            hint = "get the file again; an adapter fits only the model that it was trained on"
+            raise ModelError("file", f"{path} cannot be applied to {self._path.name}: {last_error()}", hint=hint)
         self._apply_adapter(self.context)
 
     def _apply_adapter(self, context: Any) -> None:  # noqa: ANN401 - a C pointer
@@ -172,10 +170,8 @@ class LoadedModel:
                 self.lib.llama_model_free(model)
             raise Cancelled
         if not model:
-            raise ModelError(
-                "file", f"{self._path} cannot be loaded: {last_error()}",
-                hint="get the file again, or one that this version of llama-cpp-python supports",
-            )  # fmt: skip
+            hint = "get the file again, or one that this version of llama-cpp-python supports"
+            raise ModelError("file", f"{self._path} cannot be loaded: {last_error()}", hint=hint)
         return model
 
     def _new_context(self, model: Any, tokens: int) -> Any:  # noqa: ANN401 - C pointers
@@ -189,8 +185,6 @@ class LoadedModel:
         clear_log()
         context = self.lib.llama_init_from_model(model, params)
         if not context:
-            raise ModelError(
-                "file", f"{self._path} cannot be used: {last_error()}",
-                hint="there may be too little memory: try a smaller context or a smaller model",
-            )  # fmt: skip
+            hint = "there may be too little memory: try a smaller context or a smaller model"
+            raise ModelError("file", f"{self._path} cannot be used: {last_error()}", hint=hint)
         return context

@@ -97,10 +97,9 @@ def write_gguf(path: Path, writer: GGUFWriter) -> None:
             new.replace(path)
     except OSError as error:
         # numpy reports a short write without an error number: the disk is full.
-        raise ModelError(
-            "file", f"{path} cannot be written: {error.strerror or 'the disk is full'}",
-            hint="check the directory, its permissions, and the free space of its disk",
-        ) from error  # fmt: skip
+        problem = f"{path} cannot be written: {error.strerror or 'the disk is full'}"
+        hint = "check the directory, its permissions, and the free space of its disk"
+        raise ModelError("file", problem, hint=hint) from error
 
 
 FIRST: Final = ".lora_a"
@@ -115,12 +114,8 @@ def check_adapter(path: Path, base: Header, base_path: Path) -> None:
     if kind != "adapter" or header.values.get("adapter.type") != "lora":
         raise ModelError("file", f"{path} is not a LoRA adapter", hint="name the GGUF file of one")
     if header.architecture != base.architecture:
-        raise ModelError(
-            "file",
-            f"{path} is for the architecture {short_line(header.architecture)!r}, "
-            f"not for {short_line(base.architecture)!r}",
-            hint="an adapter fits the model that it was trained on, and no other",
-        )  # fmt: skip
+        own, other = short_line(header.architecture), short_line(base.architecture)
+        raise _of_another(path, base_path, f"its architecture is {own!r}, not {other!r}")
     alpha = header.values.get("adapter.lora.alpha")
     if not isinstance(alpha, float) or not math.isfinite(alpha):
         raise _damaged_adapter(path, "it has no alpha")

@@ -148,11 +148,9 @@ def render_messages(
                 raise
             return _render(template, folded, cuts, thinking=thinking)
     except ChatTemplateError as error:
-        raise ModelError(
-            "file",
-            f"the chat template in {template.owner} cannot be used: {short_line(str(error))}",
-            hint="use another GGUF of this model, or one without a chat template",
-        ) from error
+        problem = f"the chat template in {template.owner} cannot be used: {short_line(str(error))}"
+        hint = "use another GGUF of this model, or one without a chat template"
+        raise ModelError("file", problem, hint=hint) from error
 
 
 def opens_thinking(prompt: Sequence[PromptPiece]) -> bool:

@@ -138,11 +138,7 @@ def _find_whole_model(
         if [file.sha256 for file in files] == wanted:
             return files, paths[0].parts[-1 - len(PurePosixPath(parts[0].file).parts)]
     if offline:
-        raise ConductorUnusable(
-            f"HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set, and {model.name} is incomplete in "
-            f"{huggingface.cache_directory()}",
-            hint="pull it without these, or: conductor model import FILE",
-        )
+        raise huggingface.offline(f"{model.name} is incomplete in {huggingface.cache_directory()}")
     return None
 
 

@@ -83,10 +83,7 @@ def find_hub_model(repo: str, choice: str, store: ModelStore, environ: Mapping[s
     Raises `ConductorUnusable`, with what there is to choose from.
     """
     if huggingface.is_offline():
-        raise ConductorUnusable(
-            f"HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set, so the hub cannot be asked what {repo} has",
-            hint="pull it without these, or: conductor model import FILE",
-        )
+        raise huggingface.offline(f"the hub cannot be asked what {repo} has")
     repository = huggingface.ask_repository(repo, "main")
     offered = list_offered(repository.files)
     chosen = choose_offered(repo, choice, offered)
@@ -193,10 +190,8 @@ def _memory_needed(repository: HubRepository, chosen: OfferedModel) -> tuple[int
         path.write_bytes(start)
         with suppress(ModelError):  # the header may be longer than its beginning
             if is_adapter(read_header(path, brief=True)):
-                raise ConductorUnusable(
-                    f"{name} is a LoRA adapter, not a model",
-                    hint="download it with its makers' tools, then: conductor model import FILE --base NAME",
-                )
+                hint = "download it with its makers' tools, then: conductor model import FILE --base NAME"
+                raise ConductorUnusable(f"{name} is a LoRA adapter, not a model", hint=hint)
         memory = registry.file_memory(path, chosen.size)
     # Where the header does not say it, a context needs a tenth of the weights.
     return (memory, "header") if memory else (int(chosen.size * 1.1) + registry.OVERHEAD, "size")

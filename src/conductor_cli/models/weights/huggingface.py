@@ -76,6 +76,12 @@ def is_offline() -> bool:
     return bool(library_settings().HF_HUB_OFFLINE)
 
 
+def offline(problem: str) -> ConductorUnusable:
+    """Return the error for something that `is_offline` leaves undone."""
+    hint = "pull it without these, or: conductor model import FILE"
+    return ConductorUnusable(f"HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set, and {problem}", hint=hint)
+
+
 def shown_endpoint() -> str:
     """Return the hub's address without a user and a password in it."""
     parts = urlsplit(library_settings().ENDPOINT)
@@ -145,10 +151,8 @@ def download_file(repository: HubRepository, file: ModelFile, part: Path, report
             """So many bytes came, and will be written next. Raises `ConductorUnusable` for more than the file has."""
             self._done += count
             if self._done > file.size:
-                raise ConductorUnusable(
-                    f"more bytes of {what} were sent than the {file.size:,} that the hub names",
-                    hint="pull again, or from another HF_ENDPOINT",
-                )
+                problem = f"more bytes of {what} were sent than the {file.size:,} that the hub names"
+                raise ConductorUnusable(problem, hint="pull again, or from another HF_ENDPOINT")
             report(f"downloading {file.file}", self._done, file.size)
 
         def __exit__(self, *_: object) -> None:
@@ -284,9 +288,8 @@ def _read_token() -> str:
         token = get_token() or ""
     # The text of a header with other characters would appear in the error of the connection.
     if not (token.isascii() and token.isprintable()):
-        raise ConductorUnusable(
-            "the token of the hub contains invalid characters", hint="set HF_TOKEN, unset it, or: hf auth login"
-        )
+        hint = "set HF_TOKEN, unset it, or: hf auth login"
+        raise ConductorUnusable("the token of the hub contains invalid characters", hint=hint)
     return token
 
 

@@ -69,10 +69,8 @@ def import_model(  # noqa: PLR0913 - what is imported, and where to
     replaced = store.find(name)
     if replaced is not None and not replaced.fault():
         if replaced.hashes != [file.sha256 for file in files]:
-            raise UsageError(
-                f"another model is called {name}: {replaced.path}",
-                hint=f"--name OTHER, or first: conductor model rm {name}",
-            )
+            hint = f"--name OTHER, or first: conductor model rm {name}"
+            raise UsageError(f"another model is called {name}: {replaced.path}", hint=hint)
         # The model is there already if its files are whole; they are read for that.
         if replaced.base == base and not any(file.problem for file in verify_model(replaced, environ, report)):
             stored = all(file.path.parent == folder for file in replaced.files)

@@ -102,11 +102,11 @@ def find_problems(store: ModelStore, environ: Mapping[str, str]) -> list[Checked
 
 def describe_hash_source(manifest: Manifest) -> str:
     """Return what the SHA-256 of a model was compared with."""
-    if manifest.hash_source == "registry":
-        return "matches conductor's registry"
-    if manifest.hash_source == "hub":
-        return f"checksum reported by {manifest.endpoint} only, not independently verified; saved for next time"
-    return "nothing to compare it with; saved for next time"
+    return {
+        "registry": "matches conductor's registry",
+        "hub": f"checksum reported by {manifest.endpoint} only, not independently verified; saved for next time",
+        "file": "nothing to compare it with; saved for next time",
+    }[manifest.hash_source]
 
 
 def repair_hint(manifest: Manifest, environ: Mapping[str, str]) -> str:
