@@ -241,8 +241,7 @@ class ChatApiModel:
 
     def _max_tokens_field(self, dropped: frozenset[str]) -> str:
         """Return the server's name for the limit on a reply's tokens; the other name once it refused that."""
-        names = (self._preset.max_tokens_field, *MAX_TOKENS_FIELDS)
-        return next(name for name in names if name not in dropped)
+        return next(name for name in (self._preset.max_tokens_field, *MAX_TOKENS_FIELDS) if name not in dropped)
 
 
 def joined_texts(chunks: list[Chunk]) -> list[Chunk]:

@@ -69,10 +69,8 @@ def check_writable(directory: Path, what: str, other: str) -> None:
     try:
         try_writing(directory)
     except OSError as error:
-        raise ConfigError(
-            f"{what} cannot be stored in {directory}: {error.strerror}",
-            hint=f"free some disk space or fix the permissions, or use another directory: {other}",
-        ) from None
+        hint = f"free some disk space or fix the permissions, or use another directory: {other}"
+        raise ConfigError(f"{what} cannot be stored in {directory}: {error.strerror}", hint=hint) from None
 
 
 def check_room(directory: Path, size: int, other: str = "") -> None:
@@ -80,10 +78,9 @@ def check_room(directory: Path, size: int, other: str = "") -> None:
     room = free_bytes(directory)
     if size and size + MARGIN > room:
         elsewhere = f", or use another disk: {other}" if other else ""
-        raise ConductorUnusable(
-            f"{format_size(size)} do not fit on the disk of {directory}, which has {format_size(room)} free",
-            hint=f"free some space ({format_size(MARGIN)} must stay free){elsewhere}",
-        )
+        hint = f"free some space ({format_size(MARGIN)} must stay free){elsewhere}"
+        message = f"{format_size(size)} do not fit on the disk of {directory}, which has {format_size(room)} free"
+        raise ConductorUnusable(message, hint=hint)
 
 
 def make_private_directory(directory: Path) -> None:

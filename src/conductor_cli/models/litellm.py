@@ -135,11 +135,8 @@ class LiteLLM:
                 yield Chunk(note=f"{self._model} does not accept {name}; sent without it")
             self._dropped |= dropped
             asked = request_body(request, self._options, "thinking")["max_tokens"]
-            reply = ChatReplyDecoder(
-                request,
-                self._secrets,
-                most_tokens=None if asked is None else int(asked) + int(self._options.get("thinking_budget") or 0),
-            )
+            most = None if asked is None else int(asked) + int(self._options.get("thinking_budget") or 0)
+            reply = ChatReplyDecoder(request, self._secrets, most_tokens=most)
             while True:
                 async with asyncio.timeout_at(ends):
                     part = await anext(opened, None)

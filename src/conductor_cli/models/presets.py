@@ -189,9 +189,8 @@ def recipient_of(worker: Worker) -> str:
         return url or worker.kind
     # The owner of an address is the provider with its host or a parent domain of it, else the host.
     own = {kind: urlsplit(preset.base_url).hostname for kind, preset in PRESETS.items() if not preset.local}
-    return (
-        next((kind for kind, known in own.items() if known and f".{host}".endswith(f".{known}")), host) or worker.kind
-    )
+    owner = next((kind for kind, known in own.items() if known and f".{host}".endswith(f".{known}")), host)
+    return owner or worker.kind
 
 
 def is_at_provider(worker: Worker, name: str) -> bool:

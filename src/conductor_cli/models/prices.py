@@ -126,8 +126,7 @@ def price_of(row: Mapping[str, Any]) -> Price | None:
     # With half of a price at any length, or with tiers in another form, a call could be counted as too cheap.
     if "tiered_pricing" in row or not all({"input", "output"} <= amounts.keys() for _, amounts in steps):
         return None
-    longer = tuple(Price(above=begin, **amounts) for begin, amounts in steps[1:])
-    return Price(longer=longer, **base)
+    return Price(longer=tuple(Price(above=begin, **amounts) for begin, amounts in steps[1:]), **base)
 
 
 def _amounts(row: Mapping[str, Any], suffix: str = "") -> dict[str, Any]:

@@ -42,9 +42,8 @@ class SeveralServers:
         """Yield the reply of one server, of the next one where it fails before its first word."""
         tried = set[_Server]()
         while True:
-            server = min(
-                (each for each in self._servers if each not in tried), key=lambda each: (each.is_down, each.calls)
-            )
+            left = [each for each in self._servers if each not in tried]
+            server = min(left, key=lambda each: (each.is_down, each.calls))
             tried.add(server)
             is_silent = True
             server.calls += 1

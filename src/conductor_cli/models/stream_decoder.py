@@ -234,9 +234,8 @@ class ChatReplyDecoder:
             said += refusal
         self._kept.add(delta)
         text, more = self._splitter.feed(said) if said else ("", "")
-        chunk = self._chunk(
-            text and self._texts.feed(text), self._thoughts.feed(thought + more) if thought or more else ""
-        )
+        thinking = self._thoughts.feed(thought + more) if thought or more else ""
+        chunk = self._chunk(text and self._texts.feed(text), thinking)
         if not (pieces := delta.get("tool_calls")):
             return [chunk] if chunk else []
         calls = [Chunk(tool_call=piece) for piece in self._calls.feed(pieces)]

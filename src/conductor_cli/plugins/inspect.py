@@ -144,13 +144,8 @@ def _options(config: inspect_model.GenerateConfig) -> dict[str, Any]:
 def _tools(tools: Sequence[inspect_tool.ToolInfo], choice: inspect_tool.ToolChoice) -> dict[str, Any]:
     if not tools:
         return {}
-    functions = [
-        {
-            "name": tool.name, "description": tool.description,
-            "parameters": tool.parameters.model_dump(exclude_none=True, by_alias=True),
-        }
-        for tool in tools
-    ]  # fmt: skip
+    fields = {"name", "description", "parameters"}
+    functions = [tool.model_dump(include=fields, exclude_none=True, by_alias=True) for tool in tools]
     named: Any = {"any": "required"}.get(choice, choice) if isinstance(choice, str) else choice
     if isinstance(choice, inspect_tool.ToolFunction):
         named = {"type": "function", "function": {"name": choice.name}}

@@ -182,9 +182,8 @@ class ServerSession:
         auth = await login_client(self.server, login) if login and (login.kept or login.visit) else None
         async with create_mcp_http_client(headers=headers, auth=auth) as http:
             http.event_hooks = {"response": [self._bound_response]}
-            async with streamable_http_client(
-                self.server.url, http_client=http, max_sse_event_size=MAX_MESSAGE
-            ) as streams:
+            opened = streamable_http_client(self.server.url, http_client=http, max_sse_event_size=MAX_MESSAGE)
+            async with opened as streams:
                 yield streams
 
     async def tools(self) -> tuple[OfferedTool, ...]:
@@ -265,9 +264,8 @@ class ServerSession:
             self._break(f"{ASKS_FOR_LOGIN} {self.server.name}")
 
         # A stream of events is bounded by the SDK, event by event.
-        if isinstance(response.stream, AsyncByteStream) and response.headers.get("content-type", "").startswith(
-            "application/json"
-        ):
+        is_json = response.headers.get("content-type", "").startswith("application/json")
+        if is_json and isinstance(response.stream, AsyncByteStream):
             response.stream = bounded_stream(response.stream, self._break)
 
     def _break(self, why: str) -> None:

@@ -167,14 +167,13 @@ def chat_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
     """Return a usage as chat completions has it; Anthropic counts input from or for its cache apart from the other."""
     names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
     fresh, cached, stored, output = (token_count(usage.get(name)) for name in names)
+    thought = table_of(usage.get("output_tokens_details")).get("thinking_tokens")
     return {
         "prompt_tokens": fresh + cached + stored,
         "completion_tokens": output,
         "prompt_tokens_details": {"cached_tokens": cached},
         "cache_creation_input_tokens": stored,
-        "completion_tokens_details": {
-            "reasoning_tokens": table_of(usage.get("output_tokens_details")).get("thinking_tokens")
-        },
+        "completion_tokens_details": {"reasoning_tokens": thought},
     }
 
 

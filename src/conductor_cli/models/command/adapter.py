@@ -77,10 +77,9 @@ class PlainReply:
 
     def usage(self, prompt: str) -> Usage:
         """Return what the call used: the tokens by length; money is not known."""
-        thought = tokens(self._reasoned)
-        return Usage(
-            tokens_in=tokens(len(prompt)), tokens_out=tokens(self._written) + thought, tokens_reasoning=thought, calls=1
-        )
+        read, thought = tokens(len(prompt)), tokens(self._reasoned)
+        written = tokens(self._written) + thought
+        return Usage(tokens_in=read, tokens_out=written, tokens_reasoning=thought, calls=1)
 
     def _say(self, text: str) -> Iterator[Chunk]:
         data = text.encode("utf-8", "replace")
@@ -271,7 +270,8 @@ class ProgramModel:
         if ending.problem:
             raise ModelError("missing", f"{self.name} could not be run: {ending.problem}", hint=self._program.install)
         lines = [line for line in self._secrets.redact(complaint).splitlines() if line.strip()]
-        said = clean_excerpt(" | ".join(lines[-5:])[-300:], self._secrets)
+        said = clean_excerpt(reply.error or " | ".join(lines[-5:])[-300:], self._secrets)
+        said = f": {said}" if said else ""
         why = ""
         if ending.signal is not None:
             known = ending.signal in set(signal.Signals)
@@ -281,9 +281,6 @@ class ProgramModel:
         elif reply.error:
             why = "failed"
         if why:
-            said = clean_excerpt(reply.error, self._secrets) if reply.error else said
-            message = f"{self.name} {why}: {said}" if said else f"{self.name} {why}"
-            raise ModelError("refused", message, usage=reply.usage(prompt))
+            raise ModelError("refused", f"{self.name} {why}{said}", usage=reply.usage(prompt))
         if reply.is_blank:
-            message = f"{self.name} wrote no answer{f': {said}' if said else ''}"
-            raise ModelError("empty_answer", message, usage=reply.usage(prompt))
+            raise ModelError("empty_answer", f"{self.name} wrote no answer{said}", usage=reply.usage(prompt))

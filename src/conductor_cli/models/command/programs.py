@@ -64,7 +64,6 @@ PROGRAMS: Final[Mapping[str, ProgramKind]] = {
 }
 """Every kind of worker that is a program, by name."""
 
-MAX_HINT_LINE: Final = 60  # characters of a command line where it is only mentioned
 _KEY: Final = re.compile(r"(?:^|_)(?:KEY|TOKEN)$")
 """A variable with a key. Any other may lead a program to another address."""
 
@@ -81,7 +80,7 @@ def command_of(worker: Worker) -> tuple[str, ...]:
 def describe_program(worker: Worker) -> str:
     """Return a worker's program in a few words: its command line, and whether it is in a sandbox."""
     line = one_line(shlex.join(command_of(worker)))
-    line = line if len(line) <= MAX_HINT_LINE else f"{line[: MAX_HINT_LINE - 1]}…"
+    line = line if len(line) <= 60 else f"{line[:59]}…"
     if not worker.options.get("sandbox"):
         return line
     return f"{line}, in a sandbox {'without a' if is_confined(worker) else 'with the'} network"

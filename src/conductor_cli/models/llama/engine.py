@@ -83,9 +83,8 @@ class LlamaEngine:
                 chosen = choose_index(odds, request.temperature, self._seed(request))
                 texts = list(first.values())
                 shares = dict(zip(texts, odds, strict=True))
-                chunks = iter(
-                    [Chunk(text=texts[chosen], finish="stop", choice_shares=shares, usage=Usage(tokens_out=1))]
-                )
+                last = Chunk(text=texts[chosen], finish="stop", choice_shares=shares, usage=Usage(tokens_out=1))
+                chunks = iter([last])
             else:  # no choices, or two of them begin with the same token
                 thinking = prompt.opens_thinking if request.grammar is None else None
                 most = self.kv_cache.capacity - len(prompt.tokens)

@@ -411,10 +411,8 @@ def check_whole_model(path: Path) -> Header:
     if count in (0, 1) and len(files) == 1:
         return header
     if count != len(files):
-        raise ModelError(
-            "file", f"{path} says that its model has {short_line(str(count))} parts, and its name says {len(files)}",
-            hint="the parts must be called NAME-00001-of-0000N.gguf and so on",
-        )  # fmt: skip
+        problem = f"{path} says that its model has {short_line(str(count))} parts, and its name says {len(files)}"
+        raise ModelError("file", problem, hint="the parts must be called NAME-00001-of-0000N.gguf and so on")
     for number, file in enumerate(files):
         other = header if number == 0 else check_model_file(file, first=False)
         if other.values.get("split.no") != number or other.values.get("split.count") != count:

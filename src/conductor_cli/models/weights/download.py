@@ -76,10 +76,8 @@ def pull_model(model: RegistryModel, store: ModelStore, report: Report) -> Manif
     except OSError as error:
         full = error.errno in disk.DISK_FULL_ERRORS
         problem = "its disk is full, or limits the size of files" if full else error.strerror
-        raise ConductorUnusable(
-            f"cannot write {error.filename or directory}: {problem}",
-            hint="free some space, check the permissions, or set HF_HOME to another directory; the next pull continues",
-        ) from None
+        hint = "free some space, check the permissions, or set HF_HOME to another directory; the next pull continues"
+        raise ConductorUnusable(f"cannot write {error.filename or directory}: {problem}", hint=hint) from None
 
 
 def _pull_locked(model: RegistryModel, store: ModelStore, report: Report) -> Manifest:
@@ -217,10 +215,9 @@ def _fetch_file(repository: HubRepository, file: ModelFile, report: Report) -> M
         path.unlink()
         # A file that was downloaded whole is wrong at its source, and would be wrong again.
         if not continued:
-            raise ConductorUnusable(
-                f"the download of {file.file} of {repository.name} has the SHA-256 {sha256}, not {file.sha256}",
-                hint="it was deleted and nothing was replaced; pull again, or from another HF_ENDPOINT",
-            )
+            what = f"the download of {file.file} of {repository.name}"
+            hint = "it was deleted and nothing was replaced; pull again, or from another HF_ENDPOINT"
+            raise ConductorUnusable(f"{what} has the SHA-256 {sha256}, not {file.sha256}", hint=hint)
         continued = False
 
 

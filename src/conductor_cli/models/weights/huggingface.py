@@ -122,10 +122,9 @@ def ask_repository(repo: str, revision: str, kind: Literal["model", "dataset"] =
 
     repository = _retry(ask, f"revision {revision} of {repo}", repo, token)
     if not repository.files:
-        raise ConductorUnusable(
-            f"{host_of(constants.ENDPOINT)} does not answer like a model hub: it lists no files of {repo}",
-            hint="check HF_ENDPOINT, the proxy, and whether the network requires a login",
-        )
+        problem = f"{host_of(constants.ENDPOINT)} does not answer like a model hub: it lists no files of {repo}"
+        hint = "check HF_ENDPOINT, the proxy, and whether the network requires a login"
+        raise ConductorUnusable(problem, hint=hint)
     return repository
 
 

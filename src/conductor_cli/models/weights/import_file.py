@@ -130,10 +130,9 @@ def recognise_model(
         if all(part.sha256 == file.sha256 if part.sha256 else alike for part, file in pairs):
             return model
         if alike and strict:
-            raise ModelError(
-                "file", f"{files[0].path} has the name and size of {model.name}, but another SHA-256",
-                hint=f"it is damaged, or another file: conductor model pull {model.name}, or import it with --name",
-            )  # fmt: skip
+            problem = f"{files[0].path} has the name and size of {model.name}, but another SHA-256"
+            hint = f"it is damaged, or another file: conductor model pull {model.name}, or import it with --name"
+            raise ModelError("file", problem, hint=hint)
     return None
 
 
