@@ -112,7 +112,6 @@ _HINT: Final = (
     f"unlock it (set {VARIABLE}=60 to wait longer for it), or install one: GNOME Keyring, KWallet, KeePassXC\n"
     "set the provider's variable, such as OPENAI_API_KEY, or store the key in a file: --insecure-storage"
 )
-_CHILD: Final = Path(__file__).with_name("keyring_process.py")
 
 
 class KeyringError(KeyMissing):
@@ -132,9 +131,8 @@ def ask_keyring(orders: Sequence[tuple[str, ...]], environ: Mapping[str, str]) -
     seconds = keyring_timeout(environ)
     try:
         # It may have to ask a person at the terminal, so it stays in our session.
-        (answer,) = run_child(
-            _CHILD, json.dumps(orders).encode(), ChildLimits(seconds), environ={**os.environ, **environ}, session=False
-        )
+        script, data = Path(__file__).with_name("keyring_process.py"), json.dumps(orders).encode()
+        (answer,) = run_child(script, data, ChildLimits(seconds), environ={**os.environ, **environ}, session=False)
     except ChildStopped as stopped:
         messages = {
             "start": f"the keyring cannot be asked: {stopped}",
@@ -181,9 +179,6 @@ def probe_keyring(environ: Mapping[str, str]) -> str:
     return backend
 
 
-NAME: Final = "keys.json"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredKey:
     """A stored key that was read; `fault` says why one could not be."""
@@ -197,7 +192,7 @@ class KeyStore:
     """The stored keys of one user. The list is read when it is first needed, the keyring only for a key in it."""
 
     def __init__(self, data: Path, environ: Mapping[str, str]) -> None:
-        self.path = data / NAME
+        self.path = data / "keys.json"
         self.environ = environ
         self._entries: dict[str, KeyEntry] | None = None
         self._keys: dict[str, StoredKey] | None = None

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-GUARD: Final = Path(__file__).with_name("process_guard.py")
 PIECE: Final = 64 * 1024  # bytes that are read at once
 TAIL: Final = 8 * 1024  # bytes of standard error that are kept: the last ones
 STOP_SECONDS: Final = 10.0
@@ -52,9 +51,10 @@ class GuardedProgram:
         Raises `OSError` where the guard cannot be started. Whether the program could be, `ending` says.
         """
         ours, theirs = socket.socketpair()
+        guard = str(Path(__file__).with_name("process_guard.py"))
         try:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-I", "-S", str(GUARD), str(theirs.fileno()), *words,
+                sys.executable, "-I", "-S", guard, str(theirs.fileno()), *words,
                 stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=cwd, env=dict(environ), pass_fds=(theirs.fileno(),),
                 # A Ctrl-C at the terminal is for conductor, which then ends the program itself.
                 start_new_session=True, limit=limit,

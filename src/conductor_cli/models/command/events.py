@@ -83,7 +83,7 @@ def read_claude_code(event: Mapping[str, Any]) -> AgentOutput:
             if event.get("is_error") is True or event.get("subtype") != "success":
                 return AgentOutput(usage=usage, error=text or text_of(event.get("subtype")))
             return AgentOutput(usage=usage, text=text)
-    return NOTHING
+    return AgentOutput()
 
 
 def read_codex(event: Mapping[str, Any]) -> AgentOutput:
@@ -104,7 +104,7 @@ def read_codex(event: Mapping[str, Any]) -> AgentOutput:
             return AgentOutput(error=text_of(table_of(event.get("error")).get("message")))
         case "error":  # also said of each attempt to reconnect
             return AgentOutput(note=text_of(event.get("message")))
-    return NOTHING
+    return AgentOutput()
 
 
 def _read_codex_item(item: Mapping[str, Any]) -> AgentOutput:
@@ -148,7 +148,7 @@ def read_gemini_cli(event: Mapping[str, Any]) -> AgentOutput:
             })  # fmt: skip
             failed = event.get("status") != "success"
             return AgentOutput(usage=usage, error=(error or "the call failed") if failed else "")
-    return NOTHING
+    return AgentOutput()
 
 
 class OpencodeReader:
@@ -188,7 +188,7 @@ class OpencodeReader:
                 error = table_of(event.get("error"))
                 message = text_of(table_of(error.get("data")).get("message"))
                 return AgentOutput(error=message or text_of(error.get("name")) or "the call failed")
-        return NOTHING
+        return AgentOutput()
 
 
 READERS: Final[Mapping[str, Callable[[], EventReader]]] = {
