@@ -50,8 +50,7 @@ def find_program(name: str, environ: Mapping[str, str], cwd: str, install: str) 
     path = os.path.expanduser(name)  # noqa: PTH111 - a plain name must stay one
     if "/" in path and cwd:
         path = os.path.join(Path(cwd).expanduser(), path)  # noqa: PTH118 - the same
-    found = shutil.which(path, path=environ.get("PATH", os.defpath))
-    if found:
+    if found := shutil.which(path, path=environ.get("PATH", os.defpath)):
         return os.path.abspath(found)  # noqa: PTH100 - a link must not be resolved
     if os.path.isfile(path):  # noqa: PTH113 - the same
         raise ModelError("missing", f"{name} is not executable", hint=f"chmod +x {path}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,6 +61,7 @@ class CheckedFile:
 def verify_model(manifest: Manifest, environ: Mapping[str, str], report: Report) -> list[CheckedFile]:
     """Read every file of a model and compare it with the manifest; the header is checked, too."""
     compared, hint = describe_hash_source(manifest), repair_hint(manifest, environ)
+    whole = CheckedFile(name=manifest.name, path=manifest.path, compared=compared, hint=hint)
     checked = []
     for file in manifest.files:
         sha256 = problem = ""
@@ -76,11 +77,7 @@ def verify_model(manifest: Manifest, environ: Mapping[str, str], report: Report)
         except (OSError, ModelError) as error:
             sha256 = ""
             problem = error.message if isinstance(error, ModelError) else f"it cannot be read: {error.strerror}"
-        checked.append(
-            CheckedFile(
-                name=manifest.name, path=file.path, sha256=sha256, compared=compared, problem=problem, hint=hint
-            )
-        )
+        checked.append(replace(whole, path=file.path, sha256=sha256, problem=problem))
     return checked
 
 
