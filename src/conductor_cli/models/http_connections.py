@@ -1,6 +1,7 @@
 """Connections to servers that no proxy stands before: HTTP/1.1 over asyncio, with the parser of httptools.
 
-The parser of httpx, in Python, took a server of a hundred streams a third of its time; aiohttp takes 1.4 times as much.
+httpx reads answers with a parser in Python, which took a server of a hundred streams a third of its time. httpx over
+aiohttp takes 1.4 times the processor time of this module for a token at 200 a second.
 """
 
 from __future__ import annotations
