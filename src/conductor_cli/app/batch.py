@@ -538,8 +538,7 @@ def sort_answers(source: Path, answers: Path) -> None:
 class Sharing(Protocol):
     """What hands out the questions of a batch that several machines work on: see `app/shared_batch.py`."""
 
-    stopped: Failure | None
-    """Why no more are handed out."""
+    stopped: Failure | None  # Why no more are handed out
 
     async def next(self) -> BatchItem | None: ...
     def wrote(self, asked: Asked) -> None: ...

@@ -63,11 +63,8 @@ from conductor_cli.models.weights.registry import file_memory, load_registry
 from conductor_cli.models.weights.verify import describe_hash_source, find_problems
 from conductor_cli.run import start_run
 
-ROOM_FOR_STATES: Final = 1 << 30
-"""Bytes of free disk below which prompt states of 100 MB each may soon not fit."""
-
-ROOM_FOR_TRACES: Final = 1 << 28
-"""Bytes of free disk below which traces and settings may soon not fit."""
+ROOM_FOR_STATES: Final = 1 << 30  # Bytes of free disk below which prompt states of 100 MB each may soon not fit
+ROOM_FOR_TRACES: Final = 1 << 28  # Bytes of free disk below which traces and settings may soon not fit
 
 BUILD_FLAGS: Final = {"cuda": "GGML_CUDA", "metal": "GGML_METAL", "rocm": "GGML_HIP"}
 """What llama.cpp must be built with for each kind of GPU."""
@@ -329,11 +326,9 @@ def _name(check: MachineCheck) -> str:
     return check.__name__.replace("_", " ")
 
 
-Report = Callable[[CheckResult], None]
-"""Takes each result as soon as there is one."""
+Report = Callable[[CheckResult], None]  # Takes each result as soon as there is one
 
-Start = Callable[[str], None]
-"""Takes the name of each check when it begins."""
+Start = Callable[[str], None]  # Takes the name of each check when it begins
 
 QUESTION: Final = "Which is the capital of France, and how many letters has its name?"
 """What the conductor plans."""

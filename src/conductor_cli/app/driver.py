@@ -34,8 +34,7 @@ from conductor_cli.state.interfaces import MAX_WAIT, USER, AttachmentStore, Even
 from conductor_cli.state.trace_file import ENDS
 from conductor_cli.views.base import FRAME, RunView
 
-ALWAYS: Final = "always"
-"""The value of `traces.keep` with which no run takes place that cannot be stored."""
+ALWAYS: Final = "always"  # The value of `traces.keep` with which no run takes place that cannot be stored
 
 COMMIT_SECONDS: Final = 0.1  # How long a piece of a run that others may go on with waits for pieces beside it
 MAX_PIECES: Final = 64  # that wait so

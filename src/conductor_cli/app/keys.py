@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from conductor_cli.config import Settings
     from conductor_cli.core.pool import Worker
 
-CHECK_SECONDS: Final = 15.0
-"""How long a provider may take to say whether it accepts a key."""
+CHECK_SECONDS: Final = 15.0  # How long a provider may take to say whether it accepts a key
 
 _EXIT_CODES: Final = {"wrong": 4, "unreadable": 4, "unreachable": 8, "failed": 1}
 

@@ -33,8 +33,7 @@ from conductor_cli.models.weights.registry import (
 )
 from conductor_cli.models.weights.verify import CheckedFile, Report, find_problems, verify_model
 
-USUAL_RATE: Final = 10_000_000
-"""Bytes a second that an estimate of a download's time assumes."""
+USUAL_RATE: Final = 10_000_000  # Bytes a second that an estimate of a download's time assumes
 
 # Listing
 

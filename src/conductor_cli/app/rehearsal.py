@@ -20,11 +20,8 @@ if TYPE_CHECKING:
     from conductor_cli.models.base import Model
     from conductor_cli.run import Conductor
 
-NAME: Final = "rehearsal"
-"""The name of the built-in set of cases on the command line."""
-
-EVAL_CASES: Final = 500
-"""Cases of an evaluation if no number is given."""
+NAME: Final = "rehearsal"  # The name of the built-in set of cases on the command line
+EVAL_CASES: Final = 500  # Cases of an evaluation if no number is given
 
 DEMO_QUESTION: Final = "find the capital of FRANCE, then spell it backwards"
 """A question that the demo models answer in two steps."""

@@ -33,19 +33,16 @@ from conductor_cli.models.weights.download import missing_bytes
 from conductor_cli.models.weights.huggingface import cache_directory
 from conductor_cli.models.weights.registry import RegistryModel, load_registry
 
-NO_MODEL: Final = "none"
-"""What `--model` says for no planner."""
+NO_MODEL: Final = "none"  # What `--model` says for no planner
 
 FREE_LICENCES: Final = frozenset({"Apache-2.0", "MIT"})
 """What is proposed unasked; a model under another licence is for whoever asks for it."""
 
-SPARE_MEMORY: Final = 1 << 30
-"""Bytes of memory that a proposed model leaves for everything else."""
+SPARE_MEMORY: Final = 1 << 30  # Bytes of memory that a proposed model leaves for everything else
 
 FEW_CORES: Final = 4
 """Physical cores below which a small planner is proposed: two read a first prompt for a 7B in about 90 s."""
-SMALL: Final = 5 << 29
-"""Bytes of a small planner, of up to 3B."""
+SMALL: Final = 5 << 29  # Bytes of a small planner, of up to 3B
 
 LIMITS: Final = {"run": (Decimal("0.50"), 200_000), "day": (Decimal(5), 2_000_000)}
 """What is proposed for a run and a day: US dollars, or tokens where a price is not known.

@@ -70,10 +70,8 @@ class SharedItems:
         self._lock = asyncio.Lock()
         self._queue = deque[tuple[int, BatchItem]]()
         self._mine = dict[int, _Shard]()
-        self._shard_of = dict[str, int]()
-        """The shard of each question that is queued or under way."""
-        self._ours = set[str]()
-        """Questions of lost shards that were asked here all the same."""
+        self._shard_of = dict[str, int]()  # The shard of each question that is queued or under way
+        self._ours = set[str]()  # Questions of lost shards that were asked here all the same
         self._items, self._at = read_items(batch.source), 0
         self._places = dict[Path, LinePlaces]()
 

@@ -50,8 +50,7 @@ MIN_CASES: Final = 40
 CHEAPER: Final = 0.02  # Of a right answer, what the costs of the dearest worker weigh: they decide between equals
 EXTRA: Final = "pip install 'conductor-llm[eval]'"
 
-Array = Any
-"""A numpy array; numpy is slow to import."""
+Array = Any  # A numpy array; numpy is slow to import
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +59,8 @@ class Tuned:
 
     router: RouterFile
     summary: Summary
-    best: str
-    """The worker that did best alone on the first half."""
-    way: str
-    """`alone:NAME`, ROUTER, PLAN or GUIDED."""
+    best: str  # The worker that did best alone on the first half
+    way: str  # `alone:NAME`, ROUTER, PLAN or GUIDED
     guided: Guide | None = None
 
     def result(self, name: str) -> SystemResult:

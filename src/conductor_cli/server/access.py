@@ -52,8 +52,7 @@ OPEN_PATHS: Final = frozenset({"/", "/health", "/livez", "/readyz", "/favicon.ic
 UPLOADS: Final = "/v1/files"
 """Where files are sent, the largest bodies by far. They go to the disk as they arrive."""
 
-MAX_UPLOAD: Final = 200_000_000
-"""Bytes of a file."""
+MAX_UPLOAD: Final = 200_000_000  # Bytes of a file
 
 SINGLE: Final = frozenset({"host", "origin", "authorization", "x-api-key", "content-length", "content-type"})
 """Headers that may be there only once: two programs that read different ones would disagree about the request."""
@@ -61,8 +60,7 @@ SINGLE: Final = frozenset({"host", "origin", "authorization", "x-api-key", "cont
 NO_PAGE: Final = "none"
 """In `serve.origins`: no page may ask, not even the server's own, which shows runs all the same."""
 
-MAX_HEADERS: Final = 64 * 1024
-"""Bytes of all headers together. The largest that clients send have 6 KB."""
+MAX_HEADERS: Final = 64 * 1024  # Bytes of all headers together. The largest that clients send have 6 KB
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 
@@ -95,8 +93,7 @@ class Access:
         self._rules = rules
         self._locked = rules.needs_key
         self._requests = 0
-        self._bodies = 0
-        """Bytes of the bodies that were read and are not answered yet."""
+        self._bodies = 0  # Bytes of the bodies that were read and are not answered yet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -63,11 +63,8 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-MAX_STORED: Final = 4_000_000_000
-"""Bytes of all files of one client."""
-
-MAX_LISTED: Final = 10_000
-"""Entries of one answer, as at OpenAI."""
+MAX_STORED: Final = 4_000_000_000  # Bytes of all files of one client
+MAX_LISTED: Final = 10_000  # Entries of one answer, as at OpenAI
 
 _PREFIXES: Final = {"file": "file-", "batch": "batch_"}
 
@@ -198,17 +195,10 @@ def file_record(name: str, owner: str, filename: str, purpose: str, size: int = 
 
 ENDPOINTS: Final = ("/v1/chat/completions", "/v1/responses")
 MAX_LINES: Final = 50_000
-MAX_FAULTS: Final = 50
-"""Lines whose faults are told."""
-
-WINDOW: Final = 24 * 3600
-"""Seconds after which a batch expires."""
-
-WAIT_SECONDS: Final = 30.0
-"""How long a batch waits where going on would only fail."""
-
-AWAY_SECONDS: Final = 1.0
-"""How long a batch waits for a database that is away before it asks again."""
+MAX_FAULTS: Final = 50  # Lines whose faults are told
+WINDOW: Final = 24 * 3600  # Seconds after which a batch expires
+WAIT_SECONDS: Final = 30.0  # How long a batch waits where going on would only fail
+AWAY_SECONDS: Final = 1.0  # How long a batch waits for a database that is away before it asks again
 
 LOOK_SECONDS: Final = 1.0
 """Between two looks at what its client wants, and between two records of how far it is."""
@@ -216,8 +206,7 @@ LOOK_SECONDS: Final = 1.0
 MAX_BATCHES: Final = 16
 """Batches that one server works on at once; others wait for one of several servers, or until one is over."""
 
-SCAN_SECONDS: Final = 10.0
-"""Between two looks for batches that nobody works on."""
+SCAN_SECONDS: Final = 10.0  # Between two looks for batches that nobody works on
 
 _KINDS: Final = {
     "upstream_key": "key", "config": "config", "planner_unusable": "conductor", "server_is_ending": "terminated",

@@ -28,8 +28,7 @@ MAX_URL: Final = MAX_HEADERS // 2
 """Bytes of an address where the head of a request is too long: then the address is what is too long."""
 
 
-WRITE_BODY: Final = "conductor.write_body"
-"""Where the scope of a request has a `WriteBody`."""
+WRITE_BODY: Final = "conductor.write_body"  # Where the scope of a request has a `WriteBody`
 
 WriteBody = Callable[[bytes], bool]
 """Writes a piece of a body that has begun, past all that ASGI puts around it: for a token, that takes longer than the

@@ -41,8 +41,7 @@ if TYPE_CHECKING:
 
     from conductor_cli.state.postgres.records import Leases, LeftRun
 
-LOOK_SECONDS: Final = 0.25
-"""Time between two looks at a trace."""
+LOOK_SECONDS: Final = 0.25  # Time between two looks at a trace
 
 PATH: Final = "/v1/responses/{response}"
 

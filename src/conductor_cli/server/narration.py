@@ -110,8 +110,7 @@ class AnswerText:
 Piece = Reasoning | AnswerText | ToolCall
 
 
-Path = tuple[int, ...]
-"""The number of a step, after those of the steps that are the nested runs around it."""
+Path = tuple[int, ...]  # The number of a step, after those of the steps that are the nested runs around it
 
 
 class ResponseStream:
@@ -122,10 +121,8 @@ class ResponseStream:
 
     def __init__(self, *, holds_text: bool = False, sign: SignCalls = attrgetter("tool_calls")) -> None:
         self.sign = sign
-        self.trace = Trace()
-        """The run up to the last event that was no piece of text."""
-        self.shown = ""
-        """The text that is out, once the run has ended."""
+        self.trace = Trace()  # The run up to the last event that was no piece of text
+        self.shown = ""  # The text that is out, once the run has ended
         self._holds_text = holds_text
         self._written: list[str] = []
         self._answering: Path = ()

@@ -81,23 +81,15 @@ _PRIVATE: Final = {
     "cache-control": "no-store", "x-content-type-options": "nosniff", "cross-origin-resource-policy": "same-origin",
 }  # fmt: skip
 
-MAX_LABEL: Final = 1_000
-"""Characters of a question, a subtask or a remark in the tree."""
+MAX_LABEL: Final = 1_000  # Characters of a question, a subtask or a remark in the tree
 
 MAX_TAIL: Final = 600
 """Characters of a response in the tree: the last ones while it is written, the first ones later."""
 
-MAX_PAGE_TEXT: Final = 200_000
-"""Characters of each text of an opened step."""
-
-TICK: Final = 1 / 8
-"""Seconds between two looks at the file, and between two frames, as on a terminal."""
-
-IDLE: Final = 1.0
-"""Seconds between two frames while only time passes."""
-
-RATE: Final = 1_000_000
-"""Bytes of frames a second: a large tree is drawn less often."""
+MAX_PAGE_TEXT: Final = 200_000  # Characters of each text of an opened step
+TICK: Final = 1 / 8  # Seconds between two looks at the file, and between two frames, as on a terminal
+IDLE: Final = 1.0  # Seconds between two frames while only time passes
+RATE: Final = 1_000_000  # Bytes of frames a second: a large tree is drawn less often
 
 HEARTBEAT: Final = 10.0
 """Seconds without anything after which a comment is sent, so that a proxy does not close the connection."""

@@ -26,20 +26,14 @@ if TYPE_CHECKING:
 
 LOOPBACK: Final = "127.0.0.1"
 
-PORT: Final = 8080
-"""The port where none is asked for; if it is taken, a free one."""
+PORT: Final = 8080  # The port where none is asked for; if it is taken, a free one
 
 ENDING: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 """The signals that end the server. Windows has no SIGHUP."""
 
-CLOSING_SECONDS: Final = 5
-"""How long connections have to end once all runs have."""
-
-MAX_PAUSE: Final = 10.0
-"""Seconds in which balancers are told that the server ends."""
-
-DRAIN_SECONDS: Final = 90.0
-"""How long running requests may go on when the server is told to end."""
+CLOSING_SECONDS: Final = 5  # How long connections have to end once all runs have
+MAX_PAUSE: Final = 10.0  # Seconds in which balancers are told that the server ends
+DRAIN_SECONDS: Final = 90.0  # How long running requests may go on when the server is told to end
 
 
 def check_packages() -> None:
@@ -92,8 +86,7 @@ class HttpServer:
         self._access = access
         self._socket = opened
         self._server: Any = None
-        self.registry: RunRegistry | None = None
-        """What the requests share; None until it is loaded."""
+        self.registry: RunRegistry | None = None  # What the requests share; None until it is loaded
         self._code = 0
         self._draining: asyncio.Task[None] | None = None
         self._ready = threading.Event()

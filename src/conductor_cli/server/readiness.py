@@ -24,11 +24,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TIMES: Final = 3
-"""How often a balancer is told that a server leaves."""
-
-LATELY: Final = 30.0
-"""Seconds after which somebody who has not asked again is no balancer."""
+TIMES: Final = 3  # How often a balancer is told that a server leaves
+LATELY: Final = 30.0  # Seconds after which somebody who has not asked again is no balancer
 
 
 class Readiness:

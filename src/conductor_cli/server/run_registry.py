@@ -33,14 +33,12 @@ from conductor_cli.server.runs import Runs
 
 log = logging.getLogger(__name__)
 
-BLOCK: Final = 4000
-"""Characters to which adjacent pieces of text are joined while they are kept."""
+BLOCK: Final = 4000  # Characters to which adjacent pieces of text are joined while they are kept
 
 MAX_UNREAD: Final = 64_000
 """Characters of a run that no client has read; beyond that the worker has to wait for the fastest of them."""
 
-MAX_KEPT: Final = 32 << 20
-"""Characters of all runs that have ended; beyond that the oldest are forgotten."""
+MAX_KEPT: Final = 32 << 20  # Characters of all runs that have ended; beyond that the oldest are forgotten
 
 SHARE: Final = 3
 """How many times the places that are still free in the queue one owner may take: alone at most three quarters of it.
@@ -91,10 +89,8 @@ class ServedRun:
         self.ended: ServedAnswer | RequestError | None = None
         self.streamed_text = ""
         self.readers: set[Subscriber] = set()
-        self.is_stored = True
-        """Whether a file has its trace."""
-        self.was_delivered = False
-        """Whether a client has read it to its end."""
+        self.is_stored = True  # Whether a file has its trace
+        self.was_delivered = False  # Whether a client has read it to its end
         self.size = 0
         self.first_text_at: float | None = None
         self.task: asyncio.Task[None] | None = None
@@ -177,8 +173,7 @@ class Subscriber:
     def __init__(self, run: ServedRun, *, heartbeat: float) -> None:
         self.run = run
         self.is_gone = False
-        self.taken = 0
-        """As `ServedRun.size`: how much of it this client was given."""
+        self.taken = 0  # As `ServedRun.size`: how much of it this client was given
         self.woken = asyncio.Event()
         self.write: Callable[[Piece], bool] | None = None
         """Writes a piece to the client at once, without waking a task for it. False where it cannot, for now."""
@@ -341,8 +336,7 @@ class RunRegistry:
     runs: Runs
     limits: RegistryLimits = field(default_factory=RegistryLimits)
     observe: Callable[[ServedRun], None] = lambda _: None
-    tasks: tuple[ServerTask, ...] = ()
-    """What goes on beside the requests of clients."""
+    tasks: tuple[ServerTask, ...] = ()  # What goes on beside the requests of clients
 
     def __post_init__(self) -> None:
         self.readiness = Readiness(self.runs)

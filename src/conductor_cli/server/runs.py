@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MAX_STARTED: Final = 10_000
-"""Ids of runs that a server remembers as its own."""
+MAX_STARTED: Final = 10_000  # Ids of runs that a server remembers as its own
 
 ShowEvent = Callable[[Event, Trace], None]
 """Called with each event and the trace after it, once it was stored. It must not wait."""

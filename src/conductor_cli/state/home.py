@@ -60,10 +60,8 @@ def open_state(paths: StatePlace) -> State:
 class FileState:
     """The state in files and SQLite, as a single user gets it without any server."""
 
-    circuits = None
-    """What other processes say of failing workers; None where they tell nobody."""
-    leases = None
-    """Which process has a run; None where no other process goes on with any."""
+    circuits = None  # What other processes say of failing workers; None where they tell nobody
+    leases = None  # Which process has a run; None where no other process goes on with any
 
     def __init__(self, paths: StatePlace) -> None:
         self.paths = paths

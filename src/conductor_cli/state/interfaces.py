@@ -209,8 +209,7 @@ def runs_back(name: str) -> int | None:
 class Traces(ABC):
     """The events of all runs. `run` is an id."""
 
-    place: str
-    """Where the traces are, for messages."""
+    place: str  # Where the traces are, for messages
 
     @abstractmethod
     def open(self, run: str) -> EventWriter:

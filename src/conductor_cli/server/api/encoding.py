@@ -82,8 +82,7 @@ def _dollars(cost: Decimal | None) -> float | None:
 # Only ASCII, because some clients end a line at U+2028, and a lone surrogate has no UTF-8.
 _ENCODE: Final = json.JSONEncoder(separators=(",", ":")).encode
 
-DONE: Final = b"data: [DONE]\n\n"
-"""What ends a stream of Chat Completions."""
+DONE: Final = b"data: [DONE]\n\n"  # What ends a stream of Chat Completions
 
 
 def json_bytes(value: Any) -> bytes:  # noqa: ANN401 - any JSON value

@@ -14,8 +14,7 @@ from conductor_cli.core.errors import Failure, FailureKind
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.server.api.request import RequestError
 
-TOO_LONG: Final = "context_length_exceeded"
-"""The code of this error, which is OpenAI's."""
+TOO_LONG: Final = "context_length_exceeded"  # The code of this error, which is OpenAI's
 
 _NUMBER: Final = r"(?<![\w.-])(\d[\d,]{2,11})(?![\w-])"
 

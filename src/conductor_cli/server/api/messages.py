@@ -64,8 +64,7 @@ class MessagesEncoder:
         self._tokens = tokens
         self._index = 0
         self._open: Literal["thinking", "text"] | None = None
-        self._answers = False
-        """Whether the narration is over: the answer has begun."""
+        self._answers = False  # Whether the narration is over: the answer has begun
 
     def begin(self) -> bytes:
         """Clients count neither this event nor pings as a sign of life, so a block is opened at once."""

@@ -34,8 +34,7 @@ from conductor_cli.server.api.openai_bodies import TEXT_ONLY, Content, OpenAIAsk
 from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer
 
 Item = dict[str, Any]
-NamedFields = tuple[str, dict[str, Any]]
-"""The name of an event and its fields, apart from its number."""
+NamedFields = tuple[str, dict[str, Any]]  # The name of an event and its fields, apart from its number
 
 INCOMPLETE: Final = {"length": "max_output_tokens", "refusal": "content_filter"}
 """Why an answer is not complete, by the end of its last step."""
@@ -103,8 +102,7 @@ class _GrowingItem:
         return {**self.kind.part, "text": text}
 
 
-RESPONSE: Final = "resp_"
-"""The id of a response is this and the id of its run."""
+RESPONSE: Final = "resp_"  # The id of a response is this and the id of its run
 
 
 class ResponsesEncoder:

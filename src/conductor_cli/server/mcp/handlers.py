@@ -155,8 +155,7 @@ class Handlers:
         )  # fmt: skip
 
 
-PLANNING: Final = 0.1
-"""The share that is done when the plan is ready."""
+PLANNING: Final = 0.1  # The share that is done when the plan is ready
 
 PERIOD: Final = 10.0
 """Seconds without news after which a client is told that the run goes on: many end a call that is silent."""
@@ -218,8 +217,7 @@ def share_done(trace: Trace) -> float:
 
 # Results
 
-MAX_RESULT_TEXT: Final = 100_000
-"""Characters of one text of a step. A client's model reads no more."""
+MAX_RESULT_TEXT: Final = 100_000  # Characters of one text of a step. A client's model reads no more
 
 _ARGUMENTS: Final = {"limit_cost": "max_cost", "limit_time": "max_seconds", "limit_tokens": "max_tokens"}
 """The argument that sets a limit, by the reason of a failure at it."""

@@ -32,15 +32,13 @@ log = logging.getLogger(__name__)
 MAX_MESSAGE: Final = 16 * 1024 * 1024
 """Bytes of one message, as of a file that a question attaches. More is a mistake: no worker reads it."""
 
-_ENDS: Final = 4096
-"""Bytes at either end of a message that is too large in which its id is looked for."""
+_ENDS: Final = 4096  # Bytes at either end of a message that is too large in which its id is looked for
 
 _ID: Final = rb'"id"\s*:\s*(\d{1,18}|"[^"\\\\]{1,200}")'
 _FIRST_ID: Final = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?(?:"method"\s*:\s*"[a-z/]+"\s*,\s*)?' + _ID)
 _LAST_ID: Final = re.compile(_ID + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
 
-GRACE: Final = 1.0
-"""Seconds that a client has to read the last messages."""
+GRACE: Final = 1.0  # Seconds that a client has to read the last messages
 
 
 class Output:

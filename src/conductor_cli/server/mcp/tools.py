@@ -24,17 +24,10 @@ from conductor_cli.core.terminal_text import one_line
 from conductor_cli.programs.schema_check import size_of
 from conductor_cli.server.api.bodies import Many, describe_fault
 
-MAX_ATTACHED_FILES: Final = 100
-"""Files that one question may bring."""
-
-MAX_GIVEN_STEPS: Final = 20
-"""Steps of a plan that a client gives. A model writes at most `MAX_STEPS`."""
-
-MAX_LISTED: Final = 100
-"""Runs that one list may hold."""
-
-MAX_VALUES: Final = 10_000
-"""Values and names in the arguments of a call."""
+MAX_ATTACHED_FILES: Final = 100  # Files that one question may bring
+MAX_GIVEN_STEPS: Final = 20  # Steps of a plan that a client gives. A model writes at most `MAX_STEPS`
+MAX_LISTED: Final = 100  # Runs that one list may hold
+MAX_VALUES: Final = 10_000  # Values and names in the arguments of a call
 
 LIMITS: Final = {
     "max_cost": "limits.cost", "max_seconds": "limits.seconds", "max_tokens": "limits.tokens",
@@ -46,8 +39,7 @@ RULES: Final = {"allow": "policy.allow", "deny": "policy.deny", "local_only": "p
 """The setting that an argument adds to."""
 
 Name = Annotated[str, Field(min_length=1, max_length=300)]
-Unset: Any = None
-"""The default of an argument that may be left out, but not be null."""
+Unset: Any = None  # The default of an argument that may be left out, but not be null
 
 
 class _Closed(BaseModel):

@@ -88,8 +88,7 @@ class Database:
         """What PostgreSQL said last of what it would not do, with addresses, for whoever looks after it."""
         self.place = re.sub(r"(//[^/@:]*):[^/@]*@", r"\1@", url).partition("?")[0]
         self.owner = f"{os.getpid()}-{secrets.token_hex(8)}"
-        self.clock_ahead = 0.0
-        """Seconds by which the clock of the database is before that of this machine."""
+        self.clock_ahead = 0.0  # Seconds by which the clock of the database is before that of this machine
         self._idle: list[Connection] = []
         self._lock = threading.Lock()
         self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)

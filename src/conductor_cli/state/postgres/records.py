@@ -268,8 +268,7 @@ class SharedBatch:
     def __init__(self, database: Database, batch: str, shards: int) -> None:
         """`batch` is a hash of what is asked, and of whom. The rows are made where they are missing."""
         self._database, self._batch, self._count = database, batch, shards
-        self._known = set[int]()
-        """Shards of which this process has what became of them."""
+        self._known = set[int]()  # Shards of which this process has what became of them
         prune_batches(database)
         make = "INSERT INTO conductor_shards (batch, shard) SELECT %s, generate_series(0, %s) ON CONFLICT DO NOTHING"
         database.call(make, batch, shards - 1)

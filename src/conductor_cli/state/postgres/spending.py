@@ -68,8 +68,7 @@ class SharedSpend(Spending):
         self._database = database
         self._begun: dict[int, tuple[int, Reservation]] = {}
         """The numbers of the calls under way, by the ids of their reservations."""
-        self._ended = deque[_Ended]()
-        """Calls that have ended and are not settled yet."""
+        self._ended = deque[_Ended]()  # Calls that have ended and are not settled yet
         self._settling = threading.Lock()
 
     def check(self) -> None:

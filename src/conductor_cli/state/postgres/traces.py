@@ -71,8 +71,7 @@ class SharedTraces(Traces):
     def __init__(self, database: Database) -> None:
         self._database = database
         self._days = set[date]()
-        self.writers = dict[str, SharedWriter]()
-        """Those of this process, by their runs."""
+        self.writers = dict[str, SharedWriter]()  # Those of this process, by their runs
         self._beating = threading.Lock()
         self._beats = False
 
@@ -260,8 +259,7 @@ class SharedWriter:
         self._database = database
         self._lines = LineWriter(KNOWN_SECRETS)
         self._pending = b""
-        self._written = 0
-        """Bytes that the database has."""
+        self._written = 0  # Bytes that the database has
         self._events = list[ev.Event]()
         self.is_closed = False
         self.is_lost = False  # Somebody else has the run
@@ -447,8 +445,7 @@ class SharedReader:
         self._unread = b""
         self._live = True
         self._looked = -LOOK_SECONDS
-        self.idle = 0.0
-        """Seconds since the trace was written, when it was last looked at."""
+        self.idle = 0.0  # Seconds since the trace was written, when it was last looked at
 
     def read(self) -> list[ev.Event]:
         """Return the events of the next lines. Damaged lines are left out. Raises `OSError`."""

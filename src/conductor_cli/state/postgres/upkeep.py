@@ -48,8 +48,7 @@ _CALL: Final = (
 )  # fmt: skip
 _TYPES: Final = ("bigint", "date", *["text"] * 5, *["integer"] * 2, *["bigint"] * 5)
 
-Tell = Callable[[str, int], None]
-"""Called now and then with what is being moved, and how many of it are done."""
+Tell = Callable[[str, int], None]  # Called now and then with what is being moved, and how many of it are done
 
 
 class Moved:
