@@ -10,7 +10,7 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, Final, Literal, TypeVar
@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from conductor_cli.core.chat import Attachment, Message, Role, ToolCall
+from conductor_cli.core.chat import Attachment, Message, Role, Tool, ToolCall, ToolChoice
 from conductor_cli.core.media import PDF, SUFFIXES, describe_refused, image_size, media_type_of
 from conductor_cli.core.question import fence
 from conductor_cli.core.terminal_text import one_line
@@ -29,6 +29,9 @@ T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
 MISSING: Final = "missing_required_parameter"
+
+Choice = tuple[tuple[Tool, ...], ToolChoice | Tool, Sequence[str]]
+"""The tools that may be called, the choice among them, and which hosted ones the answer needs."""
 
 _PROBLEMS: Final = {
     "missing": "is missing", "union_tag_not_found": "is missing", "string_type": "must be a string",
@@ -184,6 +187,30 @@ def kind_of_tool(type_name: str) -> str:
     return one_line(re.sub(r"_(?:preview|20\d\d(?:_?\d\d){2})", "", type_name))[:60]
 
 
+def add_tool(tools: dict[str, Tool], tool: Tool, where: str) -> None:
+    """Add a tool of the client by its name, which is in the field `where`. Raises `RequestError` for a second one."""
+    if tool.name in tools:
+        raise refused(where, f"is the name of two tools: {quoted(tool.name)}")
+    tools[tool.name] = tool
+
+
+def find_tool(tools: Mapping[str, Tool], name: str | None, where: str) -> Tool:
+    """Return the tool that the field `where` names. Raises `RequestError` where there is no name or no such tool."""
+    if name is None:
+        raise refused(where, "is missing", MISSING)
+    if name not in tools:
+        raise refused(where, f"is no tool of this request: {quoted(name)}")
+    return tools[name]
+
+
+def choose(tools: Mapping[str, Tool], hosted: Sequence[str], mode: ToolChoice, where: str, said: str) -> Choice:
+    """What a mode chooses, which is `said` in the field `where`. Raises `RequestError` where that is nothing."""
+    needed = hosted if not tools and mode != "none" else ()
+    if mode == "required" and not tools and not needed:
+        raise refused(where, f"is {said}, but the request has no tools")
+    return tuple(tools.values()), "auto" if needed else mode, needed
+
+
 def unique_texts(texts: Iterable[str] | None) -> tuple[str, ...]:
     """The texts that are not empty, each once."""
     return tuple(dict.fromkeys(text for text in texts or () if text))
@@ -216,6 +243,12 @@ class AnswerFormat(Body):
         if not isinstance(schema, dict):
             raise refused(f"{where}.schema", "is missing or no object", MISSING)
         return {"schema": schema, "schema_field": f"{where}.schema"}
+
+
+def with_system_text(texts: Iterable[str], talk: Iterable[Message]) -> tuple[Message, ...]:
+    """A conversation after all system texts, which become one message."""
+    system = "\n\n".join(text for text in texts if text)
+    return (*([Message(role="system", content=system)] if system else []), *talk)
 
 
 async def require_schema(request: ClientRequest) -> None:

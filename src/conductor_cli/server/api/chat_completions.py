@@ -25,10 +25,11 @@ from conductor_cli.server.api.bodies import (
     late_instructions,
     refused,
     validate_body,
+    with_system_text,
 )
 from conductor_cli.server.api.encoding import DONE, chat_usage, conductor_object, data_event, json_bytes
 from conductor_cli.server.api.errors import TOO_LONG, error_body
-from conductor_cli.server.api.openai_bodies import TEXT_ONLY, Content, OpenAIAsking, with_system_text
+from conductor_cli.server.api.openai_bodies import TEXT_ONLY, Content, OpenAIAsking
 from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer
 
 FINISHES: Final[dict[Finish, str]] = {"length": "length", "refusal": "content_filter"}
@@ -186,6 +187,7 @@ class ChatCompletionsApi:
     """`POST /v1/chat/completions`."""
 
     name = "chat_completions"
+    encoder = ChatEncoder
 
     def parse(self, body: Mapping[str, Any]) -> ClientRequest:
         asked, files = validate_body(ChatBody, body), AttachmentCollector()
@@ -201,9 +203,6 @@ class ChatCompletionsApi:
             **(asked.response_format.read("response_format") if asked.response_format else {}),
             **asked.read_options(),
         )
-
-    def encoder(self, request: ClientRequest, run: str, created: int) -> ChatEncoder:
-        return ChatEncoder(request, run, created)
 
 
 def _read_messages(entries: Sequence[_ChatMessage], files: AttachmentCollector) -> tuple[Message, ...]:

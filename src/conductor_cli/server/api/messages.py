@@ -9,7 +9,7 @@ the orchestration.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
@@ -25,6 +25,7 @@ from conductor_cli.server.api.bodies import (
     Asking,
     AttachmentCollector,
     Body,
+    Choice,
     Count,
     Many,
     Part,
@@ -32,9 +33,12 @@ from conductor_cli.server.api.bodies import (
     TextPart,
     ToolName,
     Upload,
+    add_tool,
     as_parts,
     bytes_of_base64,
+    choose,
     fault,
+    find_tool,
     kind_of_tool,
     late_instructions,
     quoted,
@@ -43,6 +47,7 @@ from conductor_cli.server.api.bodies import (
     refused,
     unique_texts,
     validate_body,
+    with_system_text,
 )
 from conductor_cli.server.api.encoding import conductor_object, named_event
 from conductor_cli.server.api.errors import MESSAGES_PATH, error_body
@@ -55,13 +60,14 @@ _STOP_REASONS: Final[Mapping[Finish, str]] = {"length": "max_tokens", "refusal":
 
 
 class MessagesEncoder:
-    """Writes the answer to one request. `tokens` is an estimate of its length, until its usage is known."""
+    """Writes the answer to one request. Its length is estimated, until its usage is known."""
 
-    def __init__(self, request: ClientRequest, run: str, tokens: int) -> None:
+    def __init__(self, request: ClientRequest, run: str, created: int) -> None:
+        del created  # its messages have no time
         self._shows_reasoning = request.shows_reasoning
         self._model = request.model
         self._run = run
-        self._tokens = tokens
+        self._tokens = estimate_length(request)
         self._index = 0
         self._open: Literal["thinking", "text"] | None = None
         self._answers = False  # Whether the narration is over: the answer has begun
@@ -74,22 +80,14 @@ class MessagesEncoder:
         return started + (self._start("thinking") if self._shows_reasoning else b"")
 
     def heartbeat(self) -> bytes:
-        opened = (
-            b"" if self._open else self._start("text" if self._answers or not self._shows_reasoning else "thinking")
-        )
-        return opened + self._piece("")
+        return self._piece(self._open or ("text" if self._answers or not self._shows_reasoning else "thinking"), "")
 
     def reasoning(self, text: str) -> bytes:
-        if not text or self._answers or not self._shows_reasoning:
-            return b""
-        return (b"" if self._open else self._start("thinking")) + self._piece(text)
+        return self._piece("thinking", text) if text and self._shows_reasoning and not self._answers else b""
 
     def text(self, text: str) -> bytes:
-        if not text:
-            return b""
-        self._answers = True
-        opened = b"" if self._open == "text" else self._stop() + self._start("text")
-        return opened + self._piece(text)
+        self._answers = self._answers or bool(text)
+        return self._piece("text", text) if text else b""
 
     def tool_call(self, call: ToolCall) -> bytes:
         self._answers = True
@@ -141,8 +139,10 @@ class MessagesEncoder:
         empty = {"thinking": "", "signature": ""} if kind == "thinking" else {"text": ""}
         return _block_start(self._index, {"type": kind, **empty})
 
-    def _piece(self, text: str) -> bytes:
-        return _block_delta(self._index, {"type": f"{self._open}_delta", str(self._open): text})
+    def _piece(self, kind: Literal["thinking", "text"], text: str) -> bytes:
+        """A piece of a block of this kind, which is begun where no such block is open."""
+        opened = b"" if self._open == kind else self._stop() + self._start(kind)
+        return opened + _block_delta(self._index, {"type": f"{kind}_delta", kind: text})
 
     def _stop(self) -> bytes:
         if self._open is None:
@@ -341,6 +341,7 @@ class MessagesApi:
     """`POST /v1/messages` and `/v1/messages/count_tokens`."""
 
     name = "messages"
+    encoder = MessagesEncoder
 
     def parse(self, body: Mapping[str, Any]) -> ClientRequest:
         asked, files = validate_body(MessagesBody, body), AttachmentCollector()
@@ -370,9 +371,6 @@ class MessagesApi:
             shows_reasoning=thinking.type != "disabled" and thinking.display != "omitted",
             **(form.read(where) if form else {}),
         )
-
-    def encoder(self, request: ClientRequest, run: str, created: int) -> MessagesEncoder:  # noqa: ARG002 - has no time
-        return MessagesEncoder(request, run, estimate_length(request))
 
     def count_tokens(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to `count_tokens`. Raises `RequestError`."""
@@ -416,8 +414,7 @@ def _read_turns(asked: MessagesBody, files: AttachmentCollector) -> tuple[Messag
             talk += results
             if taken.texts or taken.attachments or not results:
                 talk.append(taken.message("user", joint="\n\n"))
-    texts = [text for text in system if text.strip()]
-    return (*([Message(role="system", content="\n\n".join(texts))] if texts else []), *talk)
+    return with_system_text((text for text in system if text.strip()), talk)
 
 
 def _allowed(blocks: list[Any], where: str, role: str) -> list[Any]:
@@ -438,28 +435,17 @@ def _read_tools(asked: MessagesBody) -> tuple[dict[str, Tool], dict[str, str]]:
         if tool.name is None or tool.input_schema is None:
             field = "name" if tool.name is None else "input_schema"
             raise refused(f"tools[{number}].{field}", "is missing", MISSING)
-        if tool.name in tools:
-            raise refused(f"tools[{number}].name", f"is the name of two tools: {quoted(tool.name)}")
-        tools[tool.name] = Tool(name=tool.name, description=tool.description or "", parameters=tool.input_schema)
+        kept = Tool(name=tool.name, description=tool.description or "", parameters=tool.input_schema)
+        add_tool(tools, kept, f"tools[{number}].name")
     return tools, hosted
 
 
-def _read_choice(
-    asked: _Choice | None, tools: Mapping[str, Tool], hosted: Mapping[str, str]
-) -> tuple[tuple[Tool, ...], ToolChoice | Tool, Iterable[str]]:
-    """Return the tools that may be called, the choice among them, and which hosted ones the answer needs."""
-    choice, kept = asked or _Choice(type="auto"), tuple(tools.values())
+def _read_choice(asked: _Choice | None, tools: Mapping[str, Tool], hosted: Mapping[str, str]) -> Choice:
+    choice = asked or _Choice(type="auto")
     if choice.type == "tool":
-        if choice.name is None:
-            raise refused("tool_choice.name", "is missing", MISSING)
         if choice.name in hosted:
             return (), "auto", [hosted[choice.name]]
-        if choice.name not in tools:
-            raise refused("tool_choice.name", f"is no tool of this request: {quoted(choice.name)}")
-        return kept, tools[choice.name], ()
+        return tuple(tools.values()), find_tool(tools, choice.name, "tool_choice.name"), ()
     if choice.type not in _CHOICES:
         raise refused("tool_choice.type", f"{quoted(choice.type)} is not known: it can be auto, any, tool or none")
-    needed = hosted.values() if not tools and choice.type != "none" else ()
-    if choice.type == "any" and not tools and not needed:
-        raise refused("tool_choice.type", "is any, but the request has no tools")
-    return kept, "auto" if needed else _CHOICES[choice.type], needed
+    return choose(tools, [*hosted.values()], _CHOICES[choice.type], "tool_choice.type", choice.type)

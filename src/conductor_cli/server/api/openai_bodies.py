@@ -6,26 +6,30 @@ Chat Completions puts a function, a file or a schema into an object of its own, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field
 
-from conductor_cli.core.chat import Attachment, Message, Tool, ToolChoice
+from conductor_cli.core.chat import Attachment, Tool, ToolChoice
 from conductor_cli.server.api.bodies import (
     MISSING,
     Asking,
     AttachmentCollector,
     Body,
+    Choice,
     Many,
     Part,
     StopTexts,
     TextPart,
     ToolName,
     Upload,
+    add_tool,
     as_parts,
     bytes_of_base64,
     bytes_of_url,
+    choose,
+    find_tool,
     impossible,
     kind_of_tool,
     quoted,
@@ -128,15 +132,8 @@ class ToolChoiceField(Body):
 
     def named(self, where: str, tools: Mapping[str, Tool]) -> Tool:
         """The function that this names. Raises `RequestError` where the request has none of this name."""
-        if self.function is not None:
-            where = f"{where}.function"
-        name = self.function.name if self.function is not None else self.name
-        if name is None:
-            raise refused(f"{where}.name", "is missing", MISSING)
-        name = name_in(self.namespace, name)
-        if name not in tools:
-            raise refused(f"{where}.name", f"is no tool of this request: {quoted(name)}")
-        return tools[name]
+        named, where = (self, f"{where}.name") if self.function is None else (self.function, f"{where}.function.name")
+        return find_tool(tools, named.name and name_in(self.namespace, named.name), where)
 
 
 class _StreamOptions(Body):
@@ -190,13 +187,9 @@ class OpenAIAsking(Asking):
                 continue
             if spec.name is None:
                 raise refused(where, "is missing", MISSING)
-            name = name_in(namespace, spec.name)
-            if name in tools:
-                raise refused(where, f"is the name of two tools: {quoted(name)}")
-            parameters = spec.parameters or {"type": "object", "properties": {}}
-            tools[name] = Tool(
-                name=name, description=spec.description or "", parameters=parameters, namespace=namespace
-            )  # fmt: skip
+            name, parameters = name_in(namespace, spec.name), spec.parameters or {"type": "object", "properties": {}}
+            tool = Tool(name=name, description=spec.description or "", parameters=parameters, namespace=namespace)
+            add_tool(tools, tool, where)
         return tools
 
     def _entries(self) -> Iterator[tuple[str, _ToolEntry, str]]:
@@ -210,12 +203,8 @@ class OpenAIAsking(Asking):
             else:
                 yield from ((f"{where}.tools[{n}]", each, entry.name) for n, each in enumerate(entry.tools or ()))
 
-    def _choose(
-        self, tools: dict[str, Tool], hosted: Sequence[str]
-    ) -> tuple[tuple[Tool, ...], ToolChoice | Tool, Sequence[str]]:
-        """Return the tools that may be called, the choice among them, and which hosted ones the answer needs."""
-        choice = self.tool_choice or ToolChoiceField(type="mode", mode="auto")
-        where = "tool_choice"
+    def _choose(self, tools: dict[str, Tool], hosted: Sequence[str]) -> Choice:
+        choice, where = self.tool_choice or ToolChoiceField(type="mode", mode="auto"), "tool_choice"
         if choice.type == "function":
             return tuple(tools.values()), choice.named(where, tools), ()
         if choice.type == "allowed_tools":
@@ -239,13 +228,4 @@ class OpenAIAsking(Asking):
             raise refused(f"{where}.type", f"{quoted(choice.type)} is not served: it can be {known}")
         if mode not in _MODES:
             raise refused(where, f"{quoted(mode)} is not known: it can be auto, none or required")
-        needed = hosted if not tools and mode != "none" else ()
-        if mode == "required" and not tools and not needed:
-            raise refused(where, "is required, but the request has no tools")
-        return tuple(tools.values()), "auto" if needed else _MODES[mode], needed
-
-
-def with_system_text(texts: Sequence[str], talk: Iterable[Message]) -> tuple[Message, ...]:
-    """A conversation after all system texts, which become one message."""
-    system = "\n\n".join(text for text in texts if text)
-    return (*([Message(role="system", content=system)] if system else []), *talk)
+        return choose(tools, hosted, _MODES[mode], where, mode)

@@ -7,7 +7,7 @@ read on. The response that ends a stream has all of its output, and the object `
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal
 
@@ -27,10 +27,11 @@ from conductor_cli.server.api.bodies import (
     quoted,
     refused,
     validate_body,
+    with_system_text,
 )
 from conductor_cli.server.api.encoding import conductor_object, named_event, responses_usage
 from conductor_cli.server.api.errors import TOO_LONG, error_body
-from conductor_cli.server.api.openai_bodies import TEXT_ONLY, Content, OpenAIAsking, name_in, with_system_text
+from conductor_cli.server.api.openai_bodies import TEXT_ONLY, Content, OpenAIAsking, name_in
 from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer
 
 Item = dict[str, Any]
@@ -122,9 +123,8 @@ class ResponsesEncoder:
         self._output: list[Item] = []
 
     def begin(self) -> bytes:
-        return self._event("response.created", response=self.response("in_progress")) + self._event(
-            "response.in_progress", response=self.response("in_progress")
-        )
+        begun = self.response("in_progress")
+        return self._event("response.created", response=begun) + self._event("response.in_progress", response=begun)
 
     def heartbeat(self) -> bytes:
         """Clients count it, while they skip comments."""
@@ -145,12 +145,8 @@ class ResponsesEncoder:
         before = self._close() + self._tell_held()
         index = len(self._output)
         item_id = f"fc_{self._run}_{index}"
-        name, namespace = (
-            call.name,
-            next((tool.namespace for tool in self._request.tools if tool.name == call.name), ""),
-        )
-        if namespace:
-            name = name.removeprefix(name_in(namespace, ""))
+        namespace = next((tool.namespace for tool in self._request.tools if tool.name == call.name), "")
+        name = call.name.removeprefix(name_in(namespace, ""))
         item = {
             "id": item_id, "type": "function_call", "status": "completed", "call_id": call.id, "name": name,
             "arguments": call.arguments, **({"namespace": namespace} if namespace else {}),
@@ -171,7 +167,7 @@ class ResponsesEncoder:
         if not any(item["type"] != "reasoning" for item in self._output):
             # Clients wait for an item; an answer may be empty.
             before += self._begin_item(_MESSAGE) + self._close()
-        ended = self._ended(answer, self._output)
+        ended = self._ended(answer)
         return before + self._event(f"response.{ended['status']}", response=ended)
 
     def failed(self, error: RequestError) -> bytes:
@@ -186,7 +182,7 @@ class ResponsesEncoder:
             code = "rate_limit_exceeded" if error.status == 429 else "server_error"
         told = {"code": code, "message": own["message"]}
         begun = [self._open.item("incomplete")] if self._open is not None else []
-        response = self._response("failed", [*self._output, *begun]) | {"error": told}
+        response = self.response("failed", [*self._output, *begun]) | {"error": told}
         failed = self._event("response.failed", response=response)
         return failed + self._event("error", code=own["code"], message=own["message"], param=own["param"], error=own)
 
@@ -197,11 +193,11 @@ class ResponsesEncoder:
         for call in answer.tool_calls:
             self.tool_call(call)
         self.end(answer)
-        return self._ended(answer, self._output)
+        return self._ended(answer)
 
     def whole_failed(self, error: RequestError) -> dict[str, Any]:
         """A response has a place for its error, so this is one that failed, and the envelope too."""
-        return self._response("failed", []) | error_body(error)
+        return self.response("failed") | error_body(error)
 
     # The items
 
@@ -231,20 +227,17 @@ class ResponsesEncoder:
 
     # The response
 
-    def _ended(self, answer: ServedAnswer, output: list[Item]) -> dict[str, Any]:
+    def _ended(self, answer: ServedAnswer) -> dict[str, Any]:
         reason = None if answer.tool_calls else INCOMPLETE.get(answer.finish)
-        response = self._response("incomplete" if reason else "completed", output)
+        response = self.response("incomplete" if reason else "completed", self._output)
         return response | {
             "incomplete_details": {"reason": reason} if reason else None,
             "usage": responses_usage(answer.usage),
             "conductor": conductor_object(answer),
         }
 
-    def response(self, status: str) -> dict[str, Any]:
-        """A response that has no output (yet)."""
-        return self._response(status, [])
-
-    def _response(self, status: str, output: list[Item]) -> dict[str, Any]:
+    def response(self, status: str, output: Sequence[Item] = ()) -> dict[str, Any]:
+        """A response with its output, if it has any (yet)."""
         request = self._request
         choice = request.tool_choice
         form: dict[str, Any] = {"type": "json_object" if request.json_only else "text"}
@@ -259,7 +252,7 @@ class ResponsesEncoder:
             "id": f"{RESPONSE}{self._run}", "object": "response", "created_at": self._created, "status": status,
             "background": request.background, "error": None, "incomplete_details": None, "instructions": None,
             "max_output_tokens": request.max_tokens, "metadata": dict(request.metadata), "model": request.model,
-            "output": output, "parallel_tool_calls": request.parallel_tool_calls,
+            "output": [*output], "parallel_tool_calls": request.parallel_tool_calls,
             "previous_response_id": f"{RESPONSE}{request.previous}" if request.previous else None,
             "reasoning": {"effort": request.effort or None, "summary": "auto"}, "store": request.store,
             "temperature": request.temperature, "text": {"format": form},
@@ -371,6 +364,7 @@ class ResponsesApi:
     """`POST /v1/responses`."""
 
     name = "responses"
+    encoder = ResponsesEncoder
 
     def parse(self, body: Mapping[str, Any]) -> ClientRequest:
         asked, files = validate_body(ResponsesBody, body), AttachmentCollector()
@@ -394,9 +388,6 @@ class ResponsesApi:
             **(form.read("text.format") if form else {}),
             **asked.read_options(),
         )
-
-    def encoder(self, request: ClientRequest, run: str, created: int) -> ResponsesEncoder:
-        return ResponsesEncoder(request, run, created)
 
 
 def _read_items(asked: ResponsesBody, files: AttachmentCollector) -> tuple[Message, ...]:
