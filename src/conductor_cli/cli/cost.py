@@ -17,7 +17,8 @@ from conductor_cli.core.serialization import dump
 from conductor_cli.core.terminal_text import Column
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.state.home import open_state
-from conductor_cli.state.spending import CONDUCTOR, SpentRow, local_now
+from conductor_cli.state.interfaces import CONDUCTOR
+from conductor_cli.state.spending import SpentRow, local_now
 
 _FIGURES: Final = (
     Column("CALLS", drop=1), Column("IN", drop=5), Column("OUT", drop=4), Column("COST", shrink=10),

@@ -29,6 +29,7 @@ from conductor_cli.core.usage import Usage
 from conductor_cli.state.stored_run import EVERY_RUN, RunQuery, StoredRun
 
 MAX_WAIT: Final = 1.0  # Seconds that a piece of streamed text may wait for others before it is written
+CONDUCTOR: Final = "conductor"  # Who calls where that is no worker
 NANO: Final = 10**9  # Money is stored in billionths of a dollar, which add up exactly
 _LAST: Final = re.compile(r"last(?:~(\d{1,9}))?")
 
@@ -53,7 +54,7 @@ class Spending(ABC):
     def __init__(self, limits: DayLimits, planner: Worker | None, client: Spender) -> None:
         self.limits = limits
         self.client = client
-        self._planner = planner
+        self._planner = planner or Worker(name=CONDUCTOR, kind="")
         self._problem = ""
 
     @property
@@ -370,6 +371,14 @@ class AttachmentStore(ABC):
     @abstractmethod
     def keep(self, wanted: dict[str, bytes]) -> None:
         """Store bytes by their hashes. Raises `OSError`."""
+
+    @abstractmethod
+    def prune(self) -> None:
+        """Delete what no trace names any more."""
+
+    @abstractmethod
+    def prunable(self, without: Collection[str]) -> int:
+        """Return how many bytes `prune` would free if the traces of these runs were deleted."""
 
 
 def is_sha256(text: str) -> bool:

@@ -244,18 +244,16 @@ def nano_dollars(amount: Decimal) -> int:
     return int((bounded * NANO).to_integral_value(ROUND_CEILING))
 
 
-CONDUCTOR: Final = "conductor"
+def reserved_row(worker: Worker, room: Reservation) -> tuple[str, str, str, int | None]:
+    """Whom a call asks: the worker, who reads it, and the model; and the billionths of a dollar that are reserved."""
+    # Without a price the reserved cost is 0, and what the call costs is unknown.
+    cost = None if worker.price is None and not room.cost else nano_dollars(room.cost)
+    return worker.copy_of or worker.name, recipient_of(worker), worker.model, cost
 
 
 def local_now() -> datetime:
     """The time by the local calendar."""
     return datetime.now().astimezone()
-
-
-MAX_UNRECORDED: Final = 10_000  # Calls that wait until the disk takes them; the oldest are lost
-
-BUSY_CALLS: Final = 8
-"""Beside more calls than that, what a call used is written with the next one, or after a tenth of a second."""
 
 
 class _Ended(NamedTuple):
@@ -288,8 +286,8 @@ class DailySpend(Spending):
         self._file: tuple[int, int] | None = None
         self._begun: dict[int, tuple[int | None, date, Worker | None]] = {}
         """For each call under way, by the id of its reservation: its row, if it has one, its day, and who is called."""
-        self._unrecorded = deque[_Ended](maxlen=MAX_UNRECORDED)
-        """The calls that have ended and are not in the file, which a full disk may refuse for hours."""
+        self._unrecorded = deque[_Ended](maxlen=10_000)
+        """The newest calls that have ended and are not in the file, which a full disk may refuse for hours."""
         self._written = 0.0
 
     @property
@@ -351,7 +349,8 @@ class DailySpend(Spending):
         if row is None and usage == NO_USAGE:
             return
         self._unrecorded.append(_Ended(row, day, reservation, worker, usage, failed))
-        if len(self._begun) > BUSY_CALLS and time.monotonic() - self._written < 0.1:
+        # Beside many calls, it is written with the next one.
+        if len(self._begun) > 8 and time.monotonic() - self._written < 0.1:
             return
         if problem := self.find_problem():  # which records it
             self._problem = f"what was spent is not recorded: {self.directory}: {problem}"
@@ -403,15 +402,12 @@ class DailySpend(Spending):
     def _record_reservation(
         self, database: sqlite3.Connection, day: date, room: Reservation, worker: Worker | None
     ) -> int | None:
-        who = worker or self._planner or Worker(name=CONDUCTOR, kind="")
-        # Without a price the reserved cost is 0, and what the call costs is unknown.
-        cost = None if who.price is None and not room.cost else nano_dollars(room.cost)
+        *whom, cost = reserved_row(worker or self._planner, room)
         return database.execute(
             "INSERT INTO calls (day, owner, worker, provider, model, client, worker_call, calls, unpriced, tokens_in,"
             " cost) VALUES (?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?)",
             (
-                str(day), self._owner, who.copy_of or who.name, recipient_of(who), who.model, self.client.name,
-                room.call, cost is None, clamped(room.tokens), cost,
+                str(day), self._owner, *whom, self.client.name, room.call, cost is None, clamped(room.tokens), cost,
             ),
         ).lastrowid  # fmt: skip
 

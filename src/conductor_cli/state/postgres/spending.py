@@ -27,18 +27,9 @@ from conductor_cli.core.errors import ConductorError, LimitReached, StateUnavail
 from conductor_cli.core.ledger import NO_DAY_LIMITS, DayBudget, Reservation
 from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.core.usage import NO_USAGE, Usage
-from conductor_cli.models.presets import recipient_of
 from conductor_cli.state.interfaces import NANO, USER, Spender, Spending
 from conductor_cli.state.postgres.database import AWAY, SILENT_SECONDS, Database, storable
-from conductor_cli.state.spending import (
-    CONDUCTOR,
-    GROUPS,
-    MAX_AMOUNT,
-    SpentRow,
-    clamped,
-    nano_dollars,
-    spent_row,
-)
+from conductor_cli.state.spending import GROUPS, MAX_AMOUNT, SpentRow, clamped, nano_dollars, reserved_row, spent_row
 
 HOLD_SECONDS: Final = 3600  # How long a call may take before nobody knows what became of it
 MAX_LATE: Final = 10_000
@@ -142,27 +133,22 @@ class SharedSpend(Spending):
     def _settle_ended(self) -> None:
         with self._settling:
             while self._ended:
-                self._end(self._ended[0])
+                call, usage = self._ended[0], self._ended[0].usage
+                cost = None if usage.cost is None else nano_dollars(usage.cost)
+                self._database.call(
+                    "SELECT conductor_settle(%s, %s, %s, %s, %s, %s, %s, %s, %s)",
+                    call.number, self._database.owner, call.made, usage.calls, usage.unpriced, clamped(usage.tokens_in),
+                    clamped(usage.tokens_out), cost, int(call.failed),
+                )  # fmt: skip
                 self._ended.popleft()
-
-    def _end(self, call: _Ended) -> None:
-        usage = call.usage
-        cost = None if usage.cost is None else nano_dollars(usage.cost)
-        self._database.call(
-            "SELECT conductor_settle(%s, %s, %s, %s, %s, %s, %s, %s, %s)",
-            call.number, self._database.owner, call.made, usage.calls, usage.unpriced, clamped(usage.tokens_in),
-            clamped(usage.tokens_out), cost, int(call.failed),
-        )  # fmt: skip
 
     def _hold(
         self, number: int, room: Reservation, worker: Worker | None, leased: str
     ) -> tuple[bool, tuple[int, int, int, int]]:
         """Whether the database holds it, and what was spent and held of money, tokens, calls and the client's money."""
         self._settle_ended()
-        who = worker or self._planner or Worker(name=CONDUCTOR, kind="")
-        # Without a price the reserved cost is 0, and what the call costs is unknown.
-        cost = None if who.price is None and not room.cost else nano_dollars(room.cost)
-        names = [storable(name) for name in (who.copy_of or who.name, recipient_of(who), who.model)]
+        *whom, cost = reserved_row(worker or self._planner, room)
+        names = [storable(str(name)) for name in whom]
         limits, fence = self.limits, ", conductor_fence(%s, %s)" if leased else ""
         ((held, _, *spent),) = self._database.call(
             f"SELECT r.* FROM conductor_reserve({', '.join(['%s'] * 15)}) r{fence}",  # noqa: S608 - nothing of it is text
