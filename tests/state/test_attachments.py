@@ -18,7 +18,7 @@ def named(data: bytes, name: str = "a.png") -> Attachment:
 
 
 def test_missing_and_changed_bytes_are_an_error_that_names_the_file(tmp_path: Path) -> None:
-    kept = Attachments(tmp_path)
+    kept = Attachments(tmp_path, tmp_path / "traces")
     kept.add(b"one")
     one = named(b"one", "chart.png")
     kept.store([one])
@@ -34,17 +34,18 @@ def test_missing_and_changed_bytes_are_an_error_that_names_the_file(tmp_path: Pa
 def test_a_hash_that_is_a_path_reads_nothing(tmp_path: Path) -> None:
     """A plan file is edited by hand: its hash never leads out of the directory."""
     (tmp_path / "secret").write_bytes(b"secret")
-    kept = Attachments(tmp_path / "kept")
+    kept = Attachments(tmp_path / "kept", tmp_path / "traces")
     for digest in ("../secret", "../../secret", str(tmp_path / "secret"), ""):
         assert not kept.holds(Attachment(name="x", media_type="image/png", sha256=digest, size=6))
 
 
 def test_traces_that_cannot_be_read_keep_all_bytes(tmp_path: Path) -> None:
     """Where it is not known what a trace names, nothing is deleted."""
-    kept, traces = Attachments(tmp_path / "kept"), tmp_path / "traces"
+    traces = tmp_path / "traces"
+    kept = Attachments(tmp_path / "kept", traces)
     kept.add(b"one")
     kept.store([named(b"one")])
     traces.mkdir()
     (traces / "a.jsonl").mkdir()  # reading it is an OSError
-    kept.prune(traces)
+    kept.prune()
     assert kept.holds(named(b"one"))

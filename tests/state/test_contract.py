@@ -235,7 +235,7 @@ def test_attachments_are_kept_as_long_as_a_run_names_them(state: State) -> None:
         stored(state, [begun(question)], run)
     first.store([named])
     assert (second.holds(named), second.read(named)) == (True, data)
-    assert [state.size_of_attachments(runs) for runs in ((), RUNS[:1], RUNS[:2])] == [0, 0, len(data)]
+    assert [state.attachments().prunable(runs) for runs in ((), RUNS[:1], RUNS[:2])] == [0, 0, len(data)]
     for run in RUNS[:2]:
         state.prune_attachments()
         assert second.holds(named)

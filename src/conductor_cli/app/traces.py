@@ -144,7 +144,8 @@ def find_old_runs(store: Traces, older_than: str | None, keep: int | None, now: 
 
 def size_of_runs(runs: Sequence[StoredRun]) -> int:
     """How many bytes it frees to delete runs: their traces, and the attachments that no other run needs."""
-    own = open_state(app_paths(os.environ)).size_of_attachments({run.run for run in runs})
+    attachments = open_state(app_paths(os.environ)).attachments()
+    own = attachments.prunable({run.run for run in runs}) if runs else 0
     return own + sum(max(run.size, 0) for run in runs)
 
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection
-from contextlib import suppress
 from datetime import date
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 
@@ -65,34 +62,16 @@ class FileState:
 
     def __init__(self, paths: StatePlace) -> None:
         self.paths = paths
-
-    @property
-    def place(self) -> str:
-        return str(self.paths.state)
-
-    @cached_property
-    def traces(self) -> TraceStore:
-        return TraceStore(self.paths.traces)
-
-    @cached_property
-    def ratings(self) -> RatingsFile:
-        return RatingsFile(self.paths.ratings)
-
-    @cached_property
-    def conversations(self) -> Names:
+        self.place = str(paths.state)
+        self.traces = TraceStore(paths.traces)
+        self.ratings = RatingsFile(paths.ratings)
+        self.conversations = Names(paths.state / "conversations.json")
         """The last run of each conversation by its name. What was said in them is in the traces."""
-        return Names(self.paths.state / "conversations.json")
-
-    @cached_property
-    def seen_templates(self) -> Names:
-        return Names(self.paths.state / "seen-templates.json")
-
-    @cached_property
-    def served_files(self) -> ServedFiles:
-        return ServedFiles(self.paths.state)
+        self.seen_templates = Names(paths.state / "seen-templates.json")
+        self.served_files = ServedFiles(paths.state)
 
     def attachments(self) -> Attachments:
-        return Attachments(self.paths.attachments)
+        return Attachments(self.paths.attachments, self.paths.traces)
 
     def spending(
         self, limits: DayLimits = NO_DAY_LIMITS.limits, *, planner: Worker | None = None, client: Spender = USER,
@@ -115,11 +94,7 @@ class FileState:
         checkpoint(self.paths.spending)
 
     def prune_attachments(self) -> None:
-        self.attachments().prune(self.paths.traces)
-
-    def size_of_attachments(self, runs: Collection[str]) -> int:
-        """Return how many bytes would be deleted with the traces of these runs."""
-        return self.attachments().prunable(self.paths.traces, runs) if runs else 0
+        self.attachments().prune()
 
     def batch(self, batch: str, shards: int) -> None:
         """Return the shards of a batch that several machines work on; None where no other knows of it."""
@@ -135,17 +110,14 @@ class FileState:
     def secret(self) -> bytes:
         """Return what the servers of this state sign with; made on first use. Raises `OSError`, `StateUnavailable`."""
         path = self.paths.state / "serve" / "call-secret"
-        if (found := _read_secret(path)) is None:
+        if not is_secret(path):
             make_private_directory(path.parent)
             with exclusive_lock(path.parent / ".lock"):
-                if (found := _read_secret(path)) is None:  # another server may have made it meanwhile
-                    found = secrets.token_bytes(SECRET_BYTES)
-                    write_atomically(path, found, mode=0o600)
-        return found
+                if not is_secret(path):  # another server may have made it meanwhile
+                    write_atomically(path, secrets.token_bytes(SECRET_BYTES), mode=0o600)
+        return path.read_bytes()
 
 
-def _read_secret(path: Path) -> bytes | None:
-    with suppress(FileNotFoundError):
-        found = path.read_bytes()
-        return found if len(found) == SECRET_BYTES else None
-    return None
+def is_secret(path: Path) -> bool:
+    """Whether a secret is there, and whole. Raises `OSError`."""
+    return path.exists() and path.stat().st_size == SECRET_BYTES

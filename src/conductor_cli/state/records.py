@@ -44,7 +44,7 @@ class RatingsFile:
 
     def read(self) -> StoredRatings:
         """Return the ratings of the file; none without one. Damage is reported in `problem` and never raised."""
-        path, ratings, damaged = self._path, [], 0
+        path = self._path
         try:
             if not path.is_file():  # a pipe would be waited for
                 return StoredRatings()
@@ -55,13 +55,11 @@ class RatingsFile:
                 lines = file.read(NEWEST).split(b"\n")[1 if start > 0 else 0 :]
         except OSError as error:
             return StoredRatings(problem=f"{path} cannot be read: {error.strerror}")
-        for raw in filter(bytes.strip, lines):
-            rating = parse_rating(raw)
-            damaged += rating is None
-            ratings += [rating] if rating is not None else []
+        found = [parse_rating(raw) for raw in lines if raw.strip()]
+        ratings, damaged = tuple(rating for rating in found if rating is not None), found.count(None)
         what = "line is" if damaged == 1 else "lines are"
         problem = f"{path}: {damaged} {what} damaged; {format_count(len(ratings), 'rating')} could be read"
-        return StoredRatings(ratings=tuple(ratings), problem=problem if damaged else "")
+        return StoredRatings(ratings=ratings, problem=problem if damaged else "")
 
     def add(self, rating: Rating) -> None:
         """Append a rating. Raises `ConfigError` where the disk refuses."""
@@ -127,11 +125,11 @@ def _unwritable(path: Path, error: OSError) -> ConfigError:
 
 
 class Attachments(AttachmentStore):
-    """The attachments of this process, and those of stored runs in a directory, which is created when it is needed."""
+    """The attachments of this process, and those that `traces` name, in a directory, which is created when needed."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, traces: Path) -> None:
         super().__init__()
-        self._directory = directory
+        self._directory, self._traces = directory, traces
 
     def _place_of(self, digest: str) -> str:
         return str(self._path(digest))
@@ -150,25 +148,23 @@ class Attachments(AttachmentStore):
                     make_private_directory(path.parent)
                     write_atomically(path, data, mode=0o600)
 
-    def prune(self, traces: Path) -> None:
-        """Delete what no trace in this directory names any more."""
+    def prune(self) -> None:
         if self._directory.is_dir():
             with suppress(OSError), self._lock():
-                for path in self._unneeded(traces):
+                for path in self._unneeded():
                     with suppress(OSError):
                         path.unlink()
 
-    def prunable(self, traces: Path, without: Collection[str]) -> int:
-        """How many bytes `prune` would free if the traces of these runs were deleted."""
+    def prunable(self, without: Collection[str]) -> int:
         with suppress(OSError):
-            return sum(path.stat().st_size for path in self._unneeded(traces, without))
+            return sum(path.stat().st_size for path in self._unneeded(without))
         return 0
 
-    def _unneeded(self, traces: Path, without: Collection[str] = ()) -> Iterable[Path]:
+    def _unneeded(self, without: Collection[str] = ()) -> Iterable[Path]:
         """Return what no trace names, those of some runs aside. Raises `OSError`: then nothing may be deleted."""
         stored = {path.name: path for path in self._directory.glob("??/*") if len(path.name) == 64}
         left_out = {f"{run}{SUFFIX}" for run in without}
-        for path in traces.glob(f"*{SUFFIX}") if stored else ():
+        for path in self._traces.glob(f"*{SUFFIX}") if stored else ():
             if path.name in left_out:
                 continue
             with suppress(FileNotFoundError), open_trace(path) as file:

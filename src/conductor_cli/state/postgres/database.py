@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
-from functools import cache, cached_property
+from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
@@ -84,14 +84,14 @@ class Database:
         self._url = url
         self._find_password = find_password
         self._password: str | None = None
-        self.said = ""
-        """What PostgreSQL said last of what it would not do, with addresses, for whoever looks after it."""
+        self.said = ""  # What PostgreSQL said last of what it would not do, with addresses, for whoever looks after it
         self.place = re.sub(r"(//[^/@:]*):[^/@]*@", r"\1@", url).partition("?")[0]
         self.owner = f"{os.getpid()}-{secrets.token_hex(8)}"
         self.clock_ahead = 0.0  # Seconds by which the clock of the database is before that of this machine
         self._idle: list[Connection] = []
         self._lock = threading.Lock()
         self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self._threads = ThreadPoolExecutor(MAX_CONNECTIONS, "state")  # which starts none before there is work
         self._away_until = 0.0
         self._away = AWAY
         self._started = 0.0
@@ -142,10 +142,6 @@ class Database:
     def soon(self, work: Callable[..., T], *values: object) -> Future[T]:
         """Do some work with the database on a thread, so that nobody else waits for it."""
         return self._threads.submit(work, *values)
-
-    @cached_property
-    def _threads(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(MAX_CONNECTIONS, "state")
 
     def close(self) -> None:
         """Close the connections that nobody uses."""

@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import Collection, Sequence
 from datetime import date
-from functools import cache, cached_property
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -122,11 +122,9 @@ class SharedAttachments(AttachmentStore):
                 raise OSError(error.message) from None
 
     def prune(self) -> None:
-        """Delete what no run names any more."""
         self._database.call(f"DELETE FROM conductor_attachments WHERE {_UNNEEDED}", [])  # noqa: S608
 
     def prunable(self, without: Collection[str]) -> int:
-        """How many bytes `prune` would free if these runs were deleted."""
         size = f"SELECT COALESCE(SUM(length(data)), 0)::bigint FROM conductor_attachments WHERE {_UNNEEDED}"  # noqa: S608
         return int(self._database.call(size, list(without))[0][0])
 
@@ -340,38 +338,15 @@ class SharedState:
     """The state of several replicas; see `FileState`. Models, settings and caches stay in files."""
 
     def __init__(self, url: str, state: Path, data: Path) -> None:
-        self._state = state
         self.database = Database(url, lambda place: KeyStore(data, os.environ)(POSTGRESQL, place))
         self.place = self.database.place
-
-    @cached_property
-    def traces(self) -> SharedTraces:
-        return SharedTraces(self.database)
-
-    @cached_property
-    def circuits(self) -> SharedCircuits:
-        return SharedCircuits(self.database)
-
-    @cached_property
-    def leases(self) -> Leases:
-        return Leases(self.database, self.traces)
-
-    @cached_property
-    def ratings(self) -> SharedRatings:
-        return SharedRatings(self.database)
-
-    @property
-    def conversations(self) -> SharedConversations:
-        return SharedConversations(self.database)
-
-    @cached_property
-    def seen_templates(self) -> Names:
-        """What this user was shown on this machine is nobody else's."""
-        return Names(self._state / "seen-templates.json")
-
-    @cached_property
-    def served_files(self) -> SharedServedFiles:
-        return SharedServedFiles(self._state, self.database)
+        self.traces = SharedTraces(self.database)
+        self.circuits = SharedCircuits(self.database)
+        self.leases = Leases(self.database, self.traces)
+        self.ratings = SharedRatings(self.database)
+        self.conversations = SharedConversations(self.database)
+        self.seen_templates = Names(state / "seen-templates.json")  # what was shown on this machine
+        self.served_files = SharedServedFiles(state, self.database)
 
     def attachments(self) -> SharedAttachments:
         return SharedAttachments(self.database)
@@ -392,9 +367,6 @@ class SharedState:
         self.attachments().prune()
         prune_batches(self.database)
 
-    def size_of_attachments(self, runs: Collection[str]) -> int:
-        return self.attachments().prunable(runs) if runs else 0
-
     def batch(self, batch: str, shards: int) -> SharedBatch:
         return SharedBatch(self.database, batch, shards)
 
@@ -406,9 +378,12 @@ class SharedState:
             raise UsageError("this Idempotency-Key was used for another request", hint="use a new one for each request")
         return str(found), float(age)
 
+    def offer_secret(self, secret: bytes) -> None:
+        """Let the servers sign with this, unless they sign with another one already."""
+        self.database.call("INSERT INTO conductor_facts VALUES ('secret', %s) ON CONFLICT DO NOTHING", secret)
+
     def secret(self) -> bytes:
-        offer = "INSERT INTO conductor_facts VALUES ('secret', %s) ON CONFLICT DO NOTHING"
-        self.database.call(offer, secrets.token_bytes(32))
+        self.offer_secret(secrets.token_bytes(32))
         return bytes(self.database.call("SELECT value FROM conductor_facts WHERE name = 'secret'")[0][0])
 
 

@@ -158,7 +158,8 @@ class SharedServedFiles(ServedFiles):
         return [json.loads(record) for (record,) in rows]
 
     def open_batches(self) -> list[Record]:
-        return [json.loads(record) for (record,) in self._database.call(_OPEN_BATCHES)]
+        rows = self._database.call("SELECT record FROM conductor_served WHERE is_open")
+        return [json.loads(record) for (record,) in rows]
 
     def add(self, record: Record, pieces: Iterable[bytes]) -> None:
         with self._database.transaction() as connection:
@@ -217,9 +218,6 @@ class SharedServedFiles(ServedFiles):
             exclusive_lock(Path(place) / ".lock", busy, seconds=0),
         ):
             yield Path(place)
-
-
-_OPEN_BATCHES: Final = "SELECT record FROM conductor_served WHERE is_open"
 
 
 def read_pieces(database: Database, name: str) -> Iterator[bytes]:

@@ -14,7 +14,7 @@ import secrets
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.models.disk import AppendLog, make_private_directory, read_lines, write_atomically
-from conductor_cli.state.home import SECRET_BYTES, FileState
+from conductor_cli.state.home import FileState, is_secret
 from conductor_cli.state.postgres.database import Database
 from conductor_cli.state.postgres.records import SharedState
 from conductor_cli.state.postgres.served_files import PIECE
@@ -127,10 +127,8 @@ def import_files(source: FileState, target: SharedState, tell: Tell) -> Moved:
             while batch := calls.fetchmany(BATCH):
                 rows = [(_number_of(mark, row[0]), *row[1:]) for row in batch]
                 tell("calls", moved.add("calls", _import_calls(target.database, rows)))
-    with suppress(FileNotFoundError):
-        if len(secret := (paths.state / "serve" / "call-secret").read_bytes()) == SECRET_BYTES:
-            offer = "INSERT INTO conductor_facts VALUES ('secret', %s) ON CONFLICT DO NOTHING"
-            target.database.call(offer, secret)
+    if is_secret(secret := paths.state / "serve" / "call-secret"):
+        target.offer_secret(secret.read_bytes())
     return moved
 
 
