@@ -249,7 +249,7 @@ class Life:
 
     def _write(self, run: str, event: ev.Event) -> None:
         self._writers[run].write(event)
-        assert self._writers[run].error is None, f"{run}: {self._writers[run].error}"
+        assert not self._writers[run].problem, f"{run}: {self._writers[run].problem}"
 
 
 def learn(known: Known, said: dict[str, Any]) -> None:

@@ -49,7 +49,7 @@ class TraceWriter:
         make_private_directory(path.parent)
         self.path = path
         self.place = str(path)
-        self.error: OSError | None = None
+        self.problem = ""
         self._lines = LineWriter(KNOWN_SECRETS)
         self._pending = b""
         self._ended = False
@@ -67,10 +67,6 @@ class TraceWriter:
         self._ended = isinstance(event, ENDS)
 
     @property
-    def problem(self) -> str:
-        return "" if self.error is None else self.error.strerror or str(self.error)
-
-    @property
     def waiting(self) -> int:
         return self._lines.waiting
 
@@ -85,9 +81,9 @@ class TraceWriter:
         try:
             while self._pending:
                 self._pending = self._pending[os.write(self._file, self._pending) :]
-            self.error = None
+            self.problem = ""
         except OSError as error:
-            self.error = error
+            self.problem = error.strerror or str(error)
 
     def close(self) -> None:
         """Write what waits, close the file, which also unlocks it, and compress it where the run has ended."""
@@ -97,7 +93,7 @@ class TraceWriter:
         written = os.fstat(self._file)
         os.close(self._file)
         self._file = -1
-        if not self._ended or self.error is not None or written.st_size > MAX_COMPRESSED:
+        if not self._ended or self.problem or written.st_size > MAX_COMPRESSED:
             return
         with suppress(OSError), temporary_path(self.path) as new:
             data = gzip.compress(self.path.read_bytes(), compresslevel=6, mtime=0)
@@ -173,7 +169,20 @@ def read_events(path: Path, *, pieces: bool = True) -> Iterator[ev.Event]:
 
 def events_in(file: BinaryIO, name: str, *, pieces: bool = True) -> Iterator[ev.Event]:
     """The same for a file that is open. `name` is for messages. Raises `UsageError` and `OSError`."""
-    damage, end, reader = _Damage(), list[ev.Event](), LineReader(pieces=pieces)
+    damaged = list[tuple[int, int, str]]()  # first line, last line, problem of the first, of what was not told yet
+    told, at, end, reader = 0, 0.0, list[ev.Event](), LineReader(pieces=pieces)
+
+    def notices() -> Iterator[ev.Notice]:
+        nonlocal told
+        for first, last, problem in damaged:
+            told += 1
+            where = f"line {first} is" if first == last else f"lines {first} to {last} are"
+            text = f"the trace is damaged: {where} incomplete or left out: {problem[:200]}"
+            if told > MAX_NOTICES:
+                text = "the trace is damaged in more places: conductor trace verify names them"
+            yield ev.Notice(at=at, text=text, reason="trace_damaged")
+        damaged.clear()
+
     for line in raw_lines(file):
         if not line.complete:
             break  # a process that was killed left the last line incomplete
@@ -186,11 +195,14 @@ def events_in(file: BinaryIO, name: str, *, pieces: bool = True) -> Iterator[ev.
             elif isinstance(event, ENDS):
                 end.append(event)
             else:
-                yield from damage.notices(event.at)
+                yield from notices()
+                at = event.at
                 yield event
-        if problem:
-            damage.add(line.number, problem)
-    yield from damage.notices(end[0].at if end else None)
+        if problem and damaged and damaged[-1][1] == line.number - 1:
+            damaged[-1] = damaged[-1][0], line.number, damaged[-1][2]
+        elif problem and told + len(damaged) <= MAX_NOTICES:
+            damaged.append((line.number, line.number, problem))
+    yield from notices()
     yield from end
 
 
@@ -229,33 +241,6 @@ def _read_first(name: str, line: RawLine, reader: LineReader) -> tuple[list[ev.E
         message = f"{name} was written by a newer conductor: format {event.format}, and this one reads {ev.FORMAT}"
         raise UsageError(message, hint="install the newer version: pip install --upgrade conductor-llm")
     raise UsageError(f"{name} does not begin with the start of a run", hint=_HINT)
-
-
-class _Damage:
-    """Which lines are damaged, told once for those that follow each other, and in at most `MAX_NOTICES` notices."""
-
-    def __init__(self) -> None:
-        self._found = list[tuple[int, int, str]]()  # first line, last line, problem of the first
-        self._told = 0
-        self._at = 0.0
-
-    def add(self, number: int, problem: str) -> None:
-        if self._found and self._found[-1][1] == number - 1:
-            self._found[-1] = self._found[-1][0], number, self._found[-1][2]
-        elif self._told + len(self._found) <= MAX_NOTICES:
-            self._found.append((number, number, problem))
-
-    def notices(self, at: float | None) -> Iterator[ev.Notice]:
-        """Notices of what was found since the last call, at the time of the event before; `at` is that of the next."""
-        for first, last, problem in self._found:
-            self._told += 1
-            where = f"line {first} is" if first == last else f"lines {first} to {last} are"
-            text = f"the trace is damaged: {where} incomplete or left out: {problem[:200]}"
-            if self._told > MAX_NOTICES:
-                text = "the trace is damaged in more places: conductor trace verify names them"
-            yield ev.Notice(at=self._at, text=text, reason="trace_damaged")
-        self._found.clear()
-        self._at = self._at if at is None else at
 
 
 class TraceFollower:
