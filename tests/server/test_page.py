@@ -14,6 +14,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -44,7 +45,10 @@ Served = tuple[httpx.Client, TraceStore]
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Served]:
     store = TraceStore(tmp_path / "traces")
-    app = Starlette(routes=page_routes(lambda: store))
+    loaded = SimpleNamespace(circuits=SimpleNamespace(reports=list))
+    runs = SimpleNamespace(loaded=loaded, settings=lambda: {"serve.origins": ("none",)})
+    registry: Any = SimpleNamespace(runs=runs)  # nothing runs behind it
+    app = Starlette(routes=page_routes(lambda: store, registry))
 
     async def with_key(scope: Any, receive: Any, send: Any) -> None:
         parts = dict(scope["headers"]).get(b"x-key", b"").decode().split()

@@ -22,7 +22,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, get_args
 
 import anyio
 import anyio.to_thread
@@ -44,6 +44,7 @@ from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import recipient_of
 from conductor_cli.server.access import NO_PAGE, Principal, principal_of
 from conductor_cli.server.answers import answering
+from conductor_cli.server.api.encoding import named_event
 from conductor_cli.server.api.errors import request_error
 from conductor_cli.server.api.request import RequestError
 from conductor_cli.server.body import read_json
@@ -82,10 +83,7 @@ _PRIVATE: Final = {
 }  # fmt: skip
 
 MAX_LABEL: Final = 1_000  # Characters of a question, a subtask or a remark in the tree
-
-MAX_TAIL: Final = 600
-"""Characters of a response in the tree: the last ones while it is written, the first ones later."""
-
+MAX_TAIL: Final = 600  # Characters of a response in the tree: the last ones while it is written, the first ones later
 MAX_PAGE_TEXT: Final = 200_000  # Characters of each text of an opened step
 TICK: Final = 1 / 8  # Seconds between two looks at the file, and between two frames, as on a terminal
 IDLE: Final = 1.0  # Seconds between two frames while only time passes
@@ -187,14 +185,14 @@ def opened_step(trace: Trace, number: str) -> Data | None:
         title = f"{'Error' if use.error else 'Result'} ({took})"
         sections.append(_section(title, use.text, "failed" if use.error else ""))
     sections += [_section("Thinking", record.thinking)] if record.thinking else []
-    sections += [] if record.nested is not None else [_rendered("Response", record.text)]
+    sections += [] if record.nested is not None else [_section("Response", record.text, "rendered")]
     return {"number": number, "title": f"{number}. {describe_worker(record)}", "facts": facts, "sections": sections}
 
 
 def question_data(trace: Trace) -> Data:
     """The question, the plan and the answer, in the shape of `opened_step`. Its number is 0."""
     question, plan = trace.question, trace.plan
-    sections = [_rendered("Question", question.text)]
+    sections = [_section("Question", question.text, "rendered")]
     sections += [_section("Earlier question", f"{turn.question}\n\n{turn.answer}") for turn in question.history]
     sections += [_section("System text", question.system)] if question.system else []
     sections += [_section(f"File {describe_file(file)}", file.text) for file in question.files]
@@ -213,9 +211,7 @@ def question_data(trace: Trace) -> Data:
         _section(f"Plan {event.attempt} was not valid: {one_line(event.problem)[:MAX_LABEL]}", event.text)
         for event in trace.rejected
     ]
-    answer = None
-    if trace.answer:
-        answer = (_rendered if question.schema is None else _section)("Answer", trace.answer)
+    answer = _section("Answer", trace.answer, "rendered" if question.schema is None else "") if trace.answer else None
     return {
         "number": "0", "title": "Question and plan", "sections": sections, "answer": answer,
         "facts": [describe_setup(trace), f"planning: {usage_text(trace.planning)}", f"all: {usage_text(trace.usage)}"],
@@ -223,17 +219,11 @@ def question_data(trace: Trace) -> Data:
 
 
 def _section(title: str, text: str, kind: str = "") -> Data:
-    """A text as it was written. `kind` says how it is marked."""
-    return {"title": one_line(title), "text": sanitize(text[:MAX_PAGE_TEXT]), "more": _left_out(text), "kind": kind}
-
-
-def _rendered(title: str, text: str) -> Data:
-    return {"title": title, "html": markdown_html(text[:MAX_PAGE_TEXT]), "more": _left_out(text), "kind": "rendered"}
-
-
-def _left_out(text: str) -> str:
-    left = len(text) - MAX_PAGE_TEXT
-    return format_count(left, "more character") if left > 0 else ""
+    """A text as it was written, or as a page has its Markdown where that is `rendered`; `kind` is how it is marked."""
+    shown, left = text[:MAX_PAGE_TEXT], len(text) - MAX_PAGE_TEXT
+    form = {"html": markdown_html(shown)} if kind == "rendered" else {"text": sanitize(shown)}
+    more = format_count(left, "more character") if left > 0 else ""
+    return {"title": one_line(title), **form, "more": more, "kind": kind}
 
 
 # The streams
@@ -251,10 +241,6 @@ def _message(kind: str, data: str, number: int | str = "") -> bytes:
     """One server-sent event. `data` is one line of JSON."""
     identity = "" if number == "" else f"id: {number}\n"
     return f"{identity}event: {kind}\ndata: {data}\n\n".encode("utf-8", "replace")
-
-
-def _end(state: str) -> bytes:
-    return _message("end", json.dumps({"state": state}))
 
 
 async def event_stream(tail: TraceReader, run: str, after: int) -> AsyncIterator[bytes]:
@@ -279,7 +265,7 @@ async def event_stream(tail: TraceReader, run: str, after: int) -> AsyncIterator
         if messages:
             yield b"".join(messages)
         if events and events[-1][0] in ("run_finished", "run_failed"):
-            yield _end("finished" if events[-1][0] == "run_finished" else "failed")
+            yield named_event("end", {"state": "finished" if events[-1][0] == "run_finished" else "failed"})
             return
         if not (events or goes_on):
             break
@@ -289,88 +275,70 @@ async def event_stream(tail: TraceReader, run: str, after: int) -> AsyncIterator
             yield b": \n\n"
         if not events:
             await asyncio.sleep(TICK)
-    yield _end("interrupted")
+    yield named_event("end", {"state": "interrupted"})
 
 
-class RunSource:
-    """A run to look at. `number` counts what was seen; with `over` no more comes.
+class Look(NamedTuple):
+    """A run as it looks now. `number` counts the events so far; with `over` no more come.
 
-    `look` takes what is new, on a thread; it returns the time by the run's own clock, None for that of its newest
-    event. It raises `OSError`, `UsageError` or `DecodeError`.
+    `now` is the time by the run's own clock, None for that of its newest event.
     """
 
-    def __init__(self) -> None:
-        self.trace = Trace()
-        self.number = 0
-        self.live = True
-        self.over = False
+    trace: Trace
+    number: int
+    now: float | None
+    live: bool
+    over: bool
 
 
-class FollowedSource(RunSource):
-    """A stored run that somebody may be writing."""
-
-    def __init__(self, tail: TraceReader) -> None:
-        super().__init__()
-        self._tail = tail
-
-    def look(self) -> float | None:
-        is_written = self._tail.is_written()
-        before = self.number
-        while self._tail.is_behind() and (events := self._tail.read()):
+def followed(tail: TraceReader) -> Iterator[Look]:
+    """Look at a stored run that somebody may be writing. Raises `OSError` and `DecodeError`."""
+    trace, number, over = Trace(), 0, False
+    while not over:
+        is_written, before = tail.is_written(), number
+        while tail.is_behind() and (events := tail.read()):
             for event in events:
-                self.trace = apply_event(self.trace, event)
-            self.number += len(events)
-        if self.number and not self.trace.run:
+                trace = apply_event(trace, event)
+            number += len(events)
+        if number and not trace.run:
             raise DecodeError("the first line is not the start of a run")
-        self.over = self.trace.ended or (not is_written and self.number == before)
-        self.live = is_written and not self.over
-        return None if self.over else self.trace.at + self._tail.idle
+        over = trace.ended or (not is_written and number == before)
+        yield Look(trace, number, None if over else trace.at + tail.idle, is_written and not over, over)
 
 
-class ReplaySource(RunSource):
-    """A stored run as it looked from `start` seconds on, `speed` times as fast as it was."""
-
-    def __init__(self, events: Iterator[ev.Event], speed: float, start: float) -> None:
-        super().__init__()
-        self._events = fold(events)
-        self._next: tuple[ev.Event, Trace] | None = None
-        self._speed, self._start, self._begun = speed, start, time.monotonic()
-
-    def look(self) -> float | None:
-        now = self._start + (time.monotonic() - self._begun) * self._speed
-        while (found := self._next or next(self._events, None)) is not None:
-            self._next = found
-            if found[0].at > now:
-                return now
-            self.trace, self._next = found[1], None
-            self.number += 1
-        self.over, self.live = True, False
-        return None
+def replayed(events: Iterator[ev.Event], speed: float, start: float) -> Iterator[Look]:
+    """Look at a stored run as it was from `start` seconds on, `speed` times as fast. Raises `UsageError`."""
+    trace, number, begun = Trace(), 0, time.monotonic()
+    for event, after in fold(events):
+        while event.at > (now := start + (time.monotonic() - begun) * speed):
+            yield Look(trace, number, now, live=True, over=False)
+        trace, number = after, number + 1
+    yield Look(trace, number, None, live=False, over=True)
 
 
-async def frame_stream(source: FollowedSource | ReplaySource, *, idle: float = IDLE) -> AsyncIterator[bytes]:
-    """A `frame` now, and again whenever the run looks otherwise, until it has ended."""
+async def frame_stream(looks: Iterator[Look], *, idle: float = IDLE) -> AsyncIterator[bytes]:
+    """A `frame` now, and again whenever the run looks otherwise, until it has ended. `looks` are taken on a thread."""
     last, seen, drawn = "", -1, 0.0
 
-    def draw() -> str:
+    def draw() -> tuple[str, Look]:
         nonlocal seen, drawn
-        now, at = source.look(), time.monotonic()
-        if not source.trace.run or (seen == source.number and not source.over and at - drawn < idle):
-            return ""
-        seen, drawn = source.number, at
-        return keyless_json(frame_data(source.trace, now=now, live=source.live))
+        look, at = next(looks), time.monotonic()
+        if not look.trace.run or (seen == look.number and not look.over and at - drawn < idle):
+            return "", look
+        seen, drawn = look.number, at
+        return keyless_json(frame_data(look.trace, now=look.now, live=look.live)), look
 
     while True:
         try:
-            frame = await anyio.to_thread.run_sync(draw)
+            frame, look = await anyio.to_thread.run_sync(draw)
         except (OSError, UsageError, DecodeError):  # the run was deleted, or the file is damaged from here on
-            yield _end("unreadable")
+            yield named_event("end", {"state": "unreadable"})
             return
         if frame and frame != last:
             last = frame
-            yield _message("frame", frame, source.number)
-        if source.over:
-            yield _end(source.trace.outcome())
+            yield _message("frame", frame, look.number)
+        if look.over:
+            yield named_event("end", {"state": look.trace.outcome()})
             return
         await asyncio.sleep(max(TICK, len(frame) / RATE))
 
@@ -378,7 +346,7 @@ async def frame_stream(source: FollowedSource | ReplaySource, *, idle: float = I
 # The routes
 
 
-def page_routes(store: Callable[[], Traces], registry: RunRegistry | None = None) -> list[Route]:
+def page_routes(store: Callable[[], Traces], registry: RunRegistry) -> list[Route]:
     """The page and its routes over a store of traces, and the runs of a server. `access.py` stands before them."""
     page, runs = _Page(store, registry), "/v1/conductor/runs"
     private = partial(answering, headers=_PRIVATE)
@@ -397,7 +365,7 @@ def page_routes(store: Callable[[], Traces], registry: RunRegistry | None = None
 class _Page:
     """The routes over one store. Files are read on threads, of which there are few. All raise `RequestError`."""
 
-    def __init__(self, store: Callable[[], Traces], registry: RunRegistry | None) -> None:
+    def __init__(self, store: Callable[[], Traces], registry: RunRegistry) -> None:
         self._store = store
         self._registry = registry
         self._threads = anyio.CapacityLimiter(4)
@@ -413,9 +381,9 @@ class _Page:
             state=state, before=query.get("before", ""), terms=normalize_terms([query.get("search", "")[:1000]]),
             **_own_runs(client),
         )  # fmt: skip
-        registry = self._registry
-        skipped = [one_line(each.text) for each in registry.runs.circuits() if each.text] if registry else []
-        acts = registry is not None and NO_PAGE not in registry.runs.settings()["serve.origins"]
+        runs = self._registry.runs
+        skipped = [one_line(each.text) for each in runs.loaded.circuits.reports() if each.text]
+        acts = NO_PAGE not in runs.settings()["serve.origins"]
 
         def find() -> dict[str, Any]:
             found, more, last = newest_runs(self._store(), wanted, count, lambda first: may_read(client, first))
@@ -455,13 +423,13 @@ class _Page:
         start = _number(request.query_params, "from", 1e9)
         run, store = await self._in_thread(lambda: self._found(request)), self._store()
         if speed:
-            return self._stream(request, frame_stream(ReplaySource(store.events(run), speed, start), idle=0.0))
-        return self._stream(request, frame_stream(FollowedSource(store.follow(run))))
+            return self._stream(request, frame_stream(replayed(store.events(run), speed, start), idle=0.0))
+        return self._stream(request, frame_stream(followed(store.follow(run))))
 
     async def rate(self, request: Request) -> Response:
         """Store what the user thinks of the answer of a run, or of one of its steps."""
         verdict, step, _ = await _read_act(request)
-        trace, runs = await self._ended(request), self._acting().runs
+        trace, runs = await self._ended(request), self._registry.runs
         if verdict not in get_args(Verdict):
             raise RequestError(400, "invalid_value", f"verdict is one of {', '.join(get_args(Verdict))}")
 
@@ -476,7 +444,7 @@ class _Page:
     async def rerun(self, request: Request) -> Response:
         """Begin to run the plan of a run again, and say which run that is."""
         _, step, worker = await _read_act(request)
-        trace, registry, client = await self._ended(request), self._acting(), principal_of(request.scope)
+        trace, registry, client = await self._ended(request), self._registry, principal_of(request.scope)
         try:
             again = reset_from_step(trace, step, worker or None)
         except UsageError as error:
@@ -492,12 +460,6 @@ class _Page:
 
     async def _ended(self, request: Request) -> Trace:
         return await self._in_thread(lambda: self._store().ended(self._found(request)))
-
-    def _acting(self) -> RunRegistry:
-        """The runs of the server. Raises `RequestError` for routes over a store alone."""
-        if self._registry is None:
-            raise RequestError(403, "page_only_shows", "nothing runs behind this page")
-        return self._registry
 
     async def _json(self, make: Callable[[], Any]) -> Response:
         text = await self._in_thread(lambda: keyless_json(make()))
