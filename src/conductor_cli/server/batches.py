@@ -66,16 +66,20 @@ log = logging.getLogger(__name__)
 MAX_STORED: Final = 4_000_000_000  # Bytes of all files of one client
 MAX_LISTED: Final = 10_000  # Entries of one answer, as at OpenAI
 
-_PREFIXES: Final = {"file": "file-", "batch": "batch_"}
-
 
 def find_record(store: ServedFiles, kind: str, name: str, client: Principal) -> Record:
     """Return the record of a file or a batch of this client. Raises `RequestError` where there is none."""
-    if re.fullmatch(rf"{_PREFIXES[kind]}[0-9a-f]{{24}}", name):
+    if re.fullmatch(rf"{kind}[-_][0-9a-f]{{24}}", name):
         found = store.find(name)
         if found is not None and found["owner"] == client.origin:
             return found
     raise RequestError(404, "not_found", f"there is no {kind} with the id {one_line(name)[:60]}")
+
+
+async def find_named(store: ServedFiles, kind: str, http: Request) -> Record:
+    """Return the record that the path of a request names. Raises as `find_record`."""
+    client = principal_of(http.scope)
+    return await asyncio.to_thread(find_record, store, kind, http.path_params[kind], client)
 
 
 def list_records(store: ServedFiles, kind: str, http: Request, **fields: str | None) -> Record:
@@ -160,14 +164,10 @@ class Files:
         return await asyncio.to_thread(partial(list_records, self.store, "file", http, purpose=purpose))
 
     async def _get(self, http: Request) -> Record:
-        return shown(await self._found(http))
-
-    async def _found(self, http: Request) -> Record:
-        name, client = http.path_params["file"], principal_of(http.scope)
-        return await asyncio.to_thread(find_record, self.store, "file", name, client)
+        return shown(await find_named(self.store, "file", http))
 
     async def _delete(self, http: Request) -> Record:
-        name = (await self._found(http))["id"]
+        name = (await find_named(self.store, "file", http))["id"]
         batches = await asyncio.to_thread(self.store.open_batches)
         if any(each["input_file_id"] == name for each in batches):
             raise RequestError(409, "file_in_use", f"a batch that goes on uses {name}: cancel it first")
@@ -175,7 +175,7 @@ class Files:
         return {"id": name, "object": "file", "deleted": True}
 
     async def _content(self, http: Request) -> Response:
-        record = await self._found(http)
+        record = await find_named(self.store, "file", http)
         content = await asyncio.to_thread(self.store.content, record["id"])
         if isinstance(content, Path):
             return FileResponse(content, media_type="application/octet-stream")
@@ -199,13 +199,7 @@ MAX_FAULTS: Final = 50  # Lines whose faults are told
 WINDOW: Final = 24 * 3600  # Seconds after which a batch expires
 WAIT_SECONDS: Final = 30.0  # How long a batch waits where going on would only fail
 AWAY_SECONDS: Final = 1.0  # How long a batch waits for a database that is away before it asks again
-
-LOOK_SECONDS: Final = 1.0
-"""Between two looks at what its client wants, and between two records of how far it is."""
-
-MAX_BATCHES: Final = 16
-"""Batches that one server works on at once; others wait for one of several servers, or until one is over."""
-
+LOOK_SECONDS: Final = 1.0  # Between two looks at what its client wants, and between two records of how far it is
 SCAN_SECONDS: Final = 10.0  # Between two looks for batches that nobody works on
 
 _KINDS: Final = {
@@ -223,7 +217,6 @@ class Batches:
         self._store = store
         self._begin = begin
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._scanning: asyncio.Task[None] | None = None
         # Half of the runs that go on at once are left to requests that somebody waits for.
         self._parallel = max(1, registry.limits.parallel // 2)
         self._turns = asyncio.Semaphore(self._parallel)
@@ -238,26 +231,24 @@ class Batches:
             Route(f"{one}/cancel", answering(self._cancel), methods=["POST"]),
         ]
 
-    def start(self) -> None:
-        """Go on with the batches that are not over, also with those that another server leaves later."""
+    async def work(self) -> None:
+        """Go on with the batches that are not over, also with those that another server leaves later.
 
-        async def scan() -> None:
+        Cancelled, it leaves them as they are: the next server goes on with them.
+        """
+        try:
             while True:
-                with suppress(ConductorError):  # a database that is away is asked again
+                with suppress(ConductorError, OSError):  # a database or a disk that is away is asked again
                     found = await asyncio.to_thread(self._store.open_batches)
                     secrets.SystemRandom().shuffle(found)  # the first may be those that other servers have
                     for record in found:
                         self._work_on(record)
                 await asyncio.sleep(SCAN_SECONDS)
-
-        self._scanning = asyncio.create_task(scan())
-
-    async def close(self) -> None:
-        """Leave the batches as they are: the next server goes on with them."""
-        tasks = [*self._tasks.values(), *([self._scanning] if self._scanning else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            tasks = [*self._tasks.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     # Requests
 
@@ -292,15 +283,10 @@ class Batches:
         return await asyncio.to_thread(list_records, self._store, "batch", http)
 
     async def _get(self, http: Request) -> Record:
-        name, client = http.path_params["batch"], principal_of(http.scope)
-
-        def read() -> Record:
-            record = find_record(self._store, "batch", name, client)
-            if record["status"] not in OVER and self._store.is_cancelled(name):
-                record |= {"status": "cancelling", "cancelling_at": record["cancelling_at"] or int(time.time())}
-            return shown(record)
-
-        return await asyncio.to_thread(read)
+        record = await find_named(self._store, "batch", http)
+        if record["status"] not in OVER and await asyncio.to_thread(self._store.is_cancelled, record["id"]):
+            record |= {"status": "cancelling", "cancelling_at": record["cancelling_at"] or int(time.time())}
+        return shown(record)
 
     async def _cancel(self, http: Request) -> Record:
         record = await self._get(http)
@@ -313,7 +299,7 @@ class Batches:
 
     def _work_on(self, record: Record) -> None:
         name = record["id"]
-        if name not in self._tasks and len(self._tasks) < MAX_BATCHES:
+        if name not in self._tasks and len(self._tasks) < 16:  # others wait for another server, or until one is over
             self._tasks[name] = asyncio.create_task(self._perform(name))
             self._tasks[name].add_done_callback(lambda _: self._tasks.pop(name))
 

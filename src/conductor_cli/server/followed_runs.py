@@ -39,7 +39,7 @@ from conductor_cli.state.interfaces import TraceReader
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from conductor_cli.state.postgres.records import Leases, LeftRun
+    from conductor_cli.state.postgres.records import LeftRun
 
 LOOK_SECONDS: Final = 0.25  # Time between two looks at a trace
 
@@ -62,7 +62,6 @@ class FollowedRuns:
     def __init__(self, registry: RunRegistry, go_on: Callable[[LeftRun], Awaitable[ServedRun]]) -> None:
         self._registry = registry
         self._go_on = go_on
-        self._watching: asyncio.Task[None] | None = None
         self._tasks: dict[str, tuple[ServedRun, asyncio.Task[None]]] = {}
 
     @property
@@ -73,18 +72,10 @@ class FollowedRuns:
             Route(f"{PATH}/cancel", answering(self._cancel), methods=["POST"]),
         ]
 
-    def start(self) -> None:
-        """Take over runs of other servers from now on, where the state has any."""
-        if (leases := self._registry.runs.leases) is not None:
-            self._watching = asyncio.create_task(self._watch(leases))
-
-    async def close(self) -> None:
-        """Take over no more runs."""
-        if self._watching is not None:
-            self._watching.cancel()
-
-    async def _watch(self, leases: Leases) -> None:
-        while True:
+    async def watch(self) -> None:
+        """Take over runs of other servers, where the state has any, until this is cancelled."""
+        leases = self._registry.runs.leases
+        while leases is not None:
             await asyncio.sleep(0.5)
             try:
                 lost, unwanted = await asyncio.to_thread(leases.look)
@@ -179,13 +170,11 @@ class FollowedRuns:
         return {"id": f"{RESPONSE}{served.id}", "object": "response", "deleted": True}
 
     async def _cancel(self, http: Request) -> dict[str, Any]:
-        served = await self._found(http)
-        leases = self._registry.runs.leases
-        if self._registry.cancel(served.id) or (
-            served.ended is None and leases is not None and await asyncio.to_thread(leases.stop, served.id)
-        ):
-            return told(served, "cancelled")
-        return told(served)
+        served, leases = await self._found(http), self._registry.runs.leases
+        stopped = self._registry.cancel(served.id)
+        if not stopped and served.ended is None and leases is not None:
+            stopped = await asyncio.to_thread(leases.stop, served.id)
+        return told(served, "cancelled" if stopped else "")
 
     async def _found(self, http: Request) -> ServedRun:
         """The run of a request, also one of another replica. Raises `RequestError`."""

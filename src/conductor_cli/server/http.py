@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from secrets import token_hex
@@ -124,8 +124,9 @@ def session_of(headers: Mapping[str, str]) -> str:
     return next((headers[name] for name in _SESSIONS if headers.get(name)), "")
 
 
-def check_size(request: ClientRequest) -> None:
-    """Raise `RequestError` for a request of more text than any model reads: all that follows would take long."""
+def parse_sized(api: ClientApi, body: Mapping[str, Any]) -> ClientRequest:
+    """Return the request of a body. Raises `RequestError`, also for more text than any model reads."""
+    request = api.parse(body)
     size = text_size(request.messages)
     if size <= MAX_TEXT:
         size = sum(len(message.content.encode("utf-8", "replace")) for message in request.messages)
@@ -134,39 +135,39 @@ def check_size(request: ClientRequest) -> None:
         size += 10 * size_of(data, MAX_TEXT, characters=10)
     if size > MAX_TEXT:
         raise RequestError(400, TOO_LONG, f"{size:,} bytes of text are more than {MAX_TEXT:,}")
+    return request
 
 
+@dataclass
 class CreateAnswer:
-    """POST to an API: the answer to a request, streamed or whole."""
+    """POST to the API at a path: the answer to a request, streamed or whole."""
 
-    def __init__(self, registry: RunRegistry, followed: FollowedRuns, metrics: Metrics, path: str) -> None:
-        self._registry = registry
-        self._followed = followed
-        self._metrics = metrics
-        self._path = path
+    registry: RunRegistry
+    followed: FollowedRuns
+    metrics: Metrics
+    path: str
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read the request and answer it. Whatever is wrong with it is an error in the API's own envelope."""
-        api = APIS[self._path]
+        api = APIS[self.path]
         try:
             answer = await self._answer(api, Request(scope, receive))
         except ClientDisconnect:
             return
         except (RequestError, ConductorError) as failed:
             error = failed if isinstance(failed, RequestError) else request_error(failed.failure)
-            self._metrics.refused.labels(api.name, str(error.status)).inc()
-            await send_error(send, self._path, error, {"x-request-id": scope[REQUEST_ID]})
+            self.metrics.refused.labels(api.name, str(error.status)).inc()
+            await send_error(send, self.path, error, {"x-request-id": scope[REQUEST_ID]})
             return
-        self._metrics.requests.labels(api.name).inc()
+        self.metrics.requests.labels(api.name).inc()
         await answer(scope, receive, send)
 
     async def _answer(self, api: ClientApi, http: Request) -> ASGIApp:
         headers = {name.lower(): value for name, value in http.headers.items()}
-        registry, principal = self._registry, principal_of(http.scope)
+        registry, principal = self.registry, principal_of(http.scope)
 
         def parse(body: Mapping[str, Any]) -> tuple[ClientRequest, str, Mapping[str, Any] | None]:
-            request = api.parse(body)
-            check_size(request)
+            request = parse_sized(api, body)
             kept = body if request.background or headers.get(IDENTITY) else None
             return request, idempotency_key(principal.origin, api.name, body, headers), kept
 
@@ -177,19 +178,19 @@ class CreateAnswer:
         if not request.background or says_retry(headers):  # nobody reads one in the background, nor has lost it
             served = registry.join(key, is_retry=says_retry(headers), in_session=bool(session_of(headers)))
         if served is None and headers.get(IDENTITY):
-            claimed = await self._followed.claim(principal, headers[IDENTITY], key)
+            claimed = await self.followed.claim(principal, headers[IDENTITY], key)
             served, run = (None, claimed) if isinstance(claimed, str) else (claimed, "")
         if served is None:
-            asked = {"path": self._path, "body": body, "origin": principal.origin, "key": key}
+            asked = {"path": self.path, "body": body, "origin": principal.origin, "key": key}
             purpose = classify_utility_request(request, headers)
             served = await self._begin(request, asked | {"purpose": purpose}, principal, run)
         if request.background and not request.stream:
             return JSONResponse(told(served), headers={"x-request-id": served.id})
-        return RunAnswer(registry, served, api, replace(request, blobs={}), self._path)
+        return RunAnswer(registry, served, api, replace(request, blobs={}), self.path)
 
     async def _begin(self, request: ClientRequest, asked: dict[str, Any], principal: Principal, run: str) -> ServedRun:
         """Begin a run. What another server needs to go on with it is stored before, where the client wants that."""
-        registry, run, leases = self._registry, run or new_run_id(datetime.now(UTC)), None
+        registry, run, leases = self.registry, run or new_run_id(datetime.now(UTC)), None
         if asked["body"] is not None and registry.runs.store_of(registry.runs.settings()) is not None:
             leases = registry.runs.leases
         elif request.background:
@@ -234,13 +235,7 @@ def begin_served(  # noqa: PLR0913 - what a request says, and what is known of i
 
 async def read_again(path: str, body: dict[str, Any]) -> ClientRequest:
     """Read a request that was stored. Raises `RequestError`."""
-
-    def parse() -> ClientRequest:
-        request = APIS[path].parse(body)
-        check_size(request)
-        return request
-
-    request = await asyncio.to_thread(parse)
+    request = await asyncio.to_thread(parse_sized, APIS[path], body)
     await require_schema(request)
     return request
 
@@ -265,15 +260,13 @@ async def begin_batched(
 
 def build_app(registry: RunRegistry) -> Starlette:
     """The application over the runs of a server."""
-    metrics = Metrics(registry.runs.circuits)
+    metrics = Metrics(registry.runs.loaded.circuits.reports)
     registry.observe = metrics.count_run
 
     async def count_tokens(http: Request) -> dict[str, Any]:
-        """How long a request of Messages is, by an estimate."""
         return await read_body(http, MessagesApi().count_tokens)
 
     async def models(http: Request) -> dict[str, Any]:
-        """The models, in the form of the API that the headers speak."""
         listed = list_served_models(registry.runs.settings(), anthropic="anthropic-version" in http.headers)
         if (name := http.path_params.get("model")) is None:
             return listed
@@ -294,7 +287,6 @@ def build_app(registry: RunRegistry) -> Starlette:
         return JSONResponse({"status": "ok"})
 
     async def counters(_: Request) -> Response:
-        """The counters, as Prometheus reads them."""
         text, kind = metrics.render(len(registry.going_on))
         return Response(text, headers={"content-type": kind})
 
@@ -302,7 +294,7 @@ def build_app(registry: RunRegistry) -> Starlette:
     answers: dict[str, ASGIApp] = {path: CreateAnswer(registry, followed, metrics, path) for path in APIS}
     store = open_state(registry.runs.settings().paths).served_files
     files, batches = Files(store), Batches(registry, store, partial(begin_batched, registry))
-    registry.tasks = (batches, followed)
+    registry.tasks = (batches.work, followed.watch)
     return Starlette(
         routes=[
             *(Route(path, answer, methods=["POST"]) for path, answer in answers.items()),

@@ -8,8 +8,8 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,10 +40,8 @@ def check_packages() -> None:
     """Raise `ConfigError` where a package of the extra `serve` is not installed."""
     for package in ("prometheus_client", "python_multipart", "starlette", "uvicorn"):
         if find_spec(package) is None:
-            raise ConfigError(
-                f"the server needs the package {package}, which is not installed",
-                hint='pip install "conductor-llm[serve]"',
-            )
+            hint = 'pip install "conductor-llm[serve]"'
+            raise ConfigError(f"the server needs the package {package}, which is not installed", hint=hint)
 
 
 def listen_at(host: str, port: int | None) -> socket.socket:
@@ -60,10 +58,9 @@ def listen_at(host: str, port: int | None) -> socket.socket:
             problem = error
             continue
         return opened
-    raise UsageError(
-        f"the server cannot listen at {host}:{PORT if port is None else port}: {problem.strerror or problem}",
-        hint="choose another port: --port N, or --port 0 for a free one",
-    )
+    message = f"the server cannot listen at {host}:{PORT if port is None else port}: {problem.strerror or problem}"
+    hint = "choose another port: --port N, or --port 0 for a free one"
+    raise UsageError(message, hint=hint)
 
 
 def handle_endings(end: Callable[[int], None]) -> None:
@@ -112,13 +109,6 @@ class HttpServer:
 
         from conductor_cli.server.http import build_app
 
-        class Server(uvicorn.Server):
-            """Leaves signals to whoever runs it."""
-
-            @contextmanager
-            def capture_signals(self) -> Generator[None, None, None]:
-                yield
-
         handle_endings(self._end)
         self.registry = registry = self._load()
         app = Access(build_app(registry), self._access)
@@ -128,13 +118,14 @@ class HttpServer:
             app, **uvicorn_options(), date_header=False, lifespan="off",
             timeout_graceful_shutdown=CLOSING_SECONDS, timeout_keep_alive=75,
         )  # fmt: skip
-        self._server = Server(config)
-        for each in registry.tasks:
-            each.start()
+        self._server = uvicorn.Server(config)
+        self._server.capture_signals = nullcontext  # the signals are handled here
+        tasks = [asyncio.create_task(work()) for work in registry.tasks]
         await self._server.serve(sockets=[self._socket])
         await registry.drain(0.0)
-        for each in registry.tasks:
-            await each.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await registry.runs.close()
         return self._code
 
@@ -172,10 +163,9 @@ def access_rules(settings: Settings, host: str, key: ClientKey | None = None) ->
     stored = ClientKeys(settings.paths.config)
     is_private = is_loopback_host(f"[{host}]" if ":" in host else host)
     if not (is_private or key or stored.all()):
-        raise ConfigError(
-            f"other machines can reach {host}, and the server has no keys, so everybody could spend your money",
-            hint="add a key first: conductor serve keys add NAME",
-        )
+        message = f"other machines can reach {host}, and the server has no keys, so everybody could spend your money"
+        hint = "add a key first: conductor serve keys add NAME"
+        raise ConfigError(message, hint=hint)
     return AccessRules(
         keys=stored.all if key is None else lambda: (key, *stored.all()), needs_key=not is_private,
         origins=settings["serve.origins"],

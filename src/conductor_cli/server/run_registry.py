@@ -12,11 +12,11 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import Any, Final
 
 from conductor_cli.app.driver import Job
 from conductor_cli.core import events as ev
@@ -52,14 +52,6 @@ BuildJob = Callable[[str], Awaitable[Job]]
 
 class AnsweredAtOnce(Exception):
     """A request is answered with this text, and no run."""
-
-
-class ServerTask(Protocol):
-    """Work that begins with the server and ends with it."""
-
-    def start(self) -> None: ...
-
-    async def close(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -101,15 +93,13 @@ class ServedRun:
         self.items: list[_Block | ToolCall] = []
         self.stays = False  # Whether it goes on where nobody reads it
         self.is_leased = False  # Whether another server goes on with it where this one is gone
-        self.namespaced: tuple[Tool, ...] = ()
-        """The client's tools that are in a namespace, by their names alone."""
+        self.namespaced: tuple[Tool, ...] = ()  # The client's tools that are in a namespace, by their names alone
 
     def keep_namespaces(self, tools: Iterable[Tool]) -> None:
         """Remember in which namespaces the client's tools are, for when it reads the run again."""
         self.namespaced = tuple(Tool(name=each.name, namespace=each.namespace) for each in tools if each.namespace)
 
     def show(self, event: ev.Event, trace: Trace) -> None:
-        """Keep what an event is to a client."""
         # What a worker writes comes in many small pieces, everything else in few, some of them together.
         at_once = isinstance(event, ev.StepDelta)
         for piece in self.stream.read(event, trace):
@@ -124,7 +114,6 @@ class ServedRun:
             self.room.set()
 
     def end(self, ended: ServedAnswer | RequestError) -> None:
-        """Nothing follows."""
         if self.ended is not None:
             return
         self.ended = ended
@@ -276,8 +265,7 @@ class FairQueue:
     def __init__(self, parallel: int, queue: int) -> None:
         self.free = parallel
         self._queue = queue
-        self._waiting: dict[str, deque[QueuePlace]] = {}
-        """Those that wait, by owner. The first owner is the next one."""
+        self._waiting: dict[str, deque[QueuePlace]] = {}  # Those that wait, by owner. The first owner is the next one
 
     @property
     def waiting(self) -> int:
@@ -336,7 +324,8 @@ class RunRegistry:
     runs: Runs
     limits: RegistryLimits = field(default_factory=RegistryLimits)
     observe: Callable[[ServedRun], None] = lambda _: None
-    tasks: tuple[ServerTask, ...] = ()  # What goes on beside the requests of clients
+    tasks: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = ()
+    """What goes on beside the requests of clients, until it is cancelled."""
 
     def __post_init__(self) -> None:
         self.readiness = Readiness(self.runs)
@@ -348,7 +337,6 @@ class RunRegistry:
 
     @property
     def going_on(self) -> list[ServedRun]:
-        """The runs that have not ended."""
         return [served for served in self._by_id.values() if served.ended is None]
 
     @property
@@ -464,8 +452,7 @@ class RunRegistry:
         tasks = [served.task for served in self.going_on if served.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=seconds)
-        for served in self.going_on:
-            self._leave(served)
+        self.cancel_all()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _perform(self, served: ServedRun, build_job: BuildJob, place: QueuePlace) -> None:

@@ -26,7 +26,6 @@ from conductor_cli.core.events import Event
 from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.core.trace import Trace
 from conductor_cli.run import Conductor, Run
-from conductor_cli.run.circuits import CircuitReport
 from conductor_cli.run.conductor import share_models
 from conductor_cli.server.conversation import CallIds
 from conductor_cli.server.options import ServerOptions
@@ -49,8 +48,7 @@ class Runs:
 
     def __init__(self, options: ServerOptions) -> None:
         self.options = options
-        self.started: dict[str, None] = {}
-        """The ids of the newest runs that this server has begun, the oldest first."""
+        self.started: dict[str, None] = {}  # The ids of the newest runs that this server has begun, the oldest first
         self._performed = 0
         self._settings = WatchedSettings(os.environ, options.config)
         self.loaded = LoadedModels()
@@ -72,7 +70,6 @@ class Runs:
             await asyncio.to_thread(lambda: self.call_ids)
 
     async def close(self) -> None:
-        """Close the models, and the record of what was spent."""
         await self.loaded.close()
         spends, self._spends = self._spends, {}
         for spend in spends.values():
@@ -82,10 +79,6 @@ class Runs:
     def leases(self) -> Leases | None:
         """Which server has a run; None where no other one goes on with the runs of this one."""
         return open_state(self.settings().paths).leases
-
-    def circuits(self) -> list[CircuitReport]:
-        """Which workers and providers have failed, and are skipped for a time."""
-        return self.loaded.circuits.reports()
 
     def settings(self, more: Mapping[str, Any] | None = None) -> Settings:
         """The settings as they are now. Raises `ConfigError`."""
