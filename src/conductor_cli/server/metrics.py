@@ -29,10 +29,10 @@ class Metrics:
             "conductor_first_text_seconds", "Seconds to the first text of the answer.", buckets=_SECONDS,
             registry=registry,
         )  # fmt: skip
-        registry.register(_CircuitMetrics(circuits))
+        self._circuits = circuits
+        registry.register(self)
 
     def count_run(self, served: ServedRun) -> None:
-        """A run has ended."""
         ended = served.ended
         self._runs.labels(ended.finish if isinstance(ended, ServedAnswer) else "failed").inc()
         if served.first_text_at is not None:
@@ -48,14 +48,8 @@ class Metrics:
         self._running.set(running)
         return exposition.generate_latest(self._registry), exposition.CONTENT_TYPE_PLAIN_0_0_4
 
-
-class _CircuitMetrics:
-    """Which workers and providers are skipped, read when it is asked for. One that never failed has no line."""
-
-    def __init__(self, circuits: Callable[[], Sequence[CircuitReport]]) -> None:
-        self._circuits = circuits
-
     def collect(self) -> Iterator[Metric]:
+        """Which workers and providers are skipped, whenever it is asked for. One that never failed has no line."""
         labels = ["kind", "name"]
         skipped = GaugeMetricFamily(
             "conductor_circuit_open", "1 while a worker or provider that failed is skipped.", labels=labels
