@@ -1,7 +1,14 @@
-"""Evaluations: load cases, find stored evaluations, open the models, estimate the cost, and run what is left to do."""
+"""Evaluations: load cases, find stored evaluations, open the models, estimate the cost, and run what is left to do.
+
+A file of a published suite is fetched from the hub once, at a commit and with a hash that are kept and compared ever
+after. Calibration measures each worker alone, and makes its capability card of the result.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass, replace
@@ -11,13 +18,16 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
+from typing import Final
 
 from conductor_cli import __version__
 from conductor_cli.app import rehearsal
 from conductor_cli.app.conductor_factory import OpenedConductor, open_conductor
 from conductor_cli.app.keys import open_key_store
 from conductor_cli.app.ray_jobs import ask_over_nodes, check_node, models_of
+from conductor_cli.app.worker_selection import resolve_pool
 from conductor_cli.config import Settings
+from conductor_cli.config.cards import MeasuredCard, Strength, worker_key
 from conductor_cli.config.schema import PREFIX
 from conductor_cli.core.errors import (
     ConductorError,
@@ -26,8 +36,11 @@ from conductor_cli.core.errors import (
     KeyMissing,
     PolicyError,
     UsageError,
+    describe_system_error,
 )
-from conductor_cli.core.pool import Worker
+from conductor_cli.core.formatting import format_size
+from conductor_cli.core.plan import SELF
+from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.serialization import dump
 from conductor_cli.evals.cases import COUNT, EVERYDAY, EVERYDAY_FILE, NAME, Case, hash_cases, make_basics, read_cases
 from conductor_cli.evals.cost import Budget, CostEstimate, estimate_cost, has_no_cost, unpriced_models
@@ -35,11 +48,14 @@ from conductor_cli.evals.judge import Judge
 from conductor_cli.evals.outcomes import CaseOutcome, Evaluation, EvaluationSpec
 from conductor_cli.evals.runner import Row, case_runner, run_cases
 from conductor_cli.evals.scorers import SCORERS
-from conductor_cli.evals.suites import DROPPED_SUITES, SUITES, read_suite, suite_by_columns
-from conductor_cli.evals.systems import DEFAULT, System, needs_planner, select_systems, unmeasured_workers
-from conductor_cli.models.disk import check_writable
+from conductor_cli.evals.suites import DROPPED_SUITES, SUITES, Suite, read_suite, suite_by_columns
+from conductor_cli.evals.summary import summarize
+from conductor_cli.evals.systems import ALONE, DEFAULT, System, needs_planner, select_systems, unmeasured_workers
+from conductor_cli.models import disk
 from conductor_cli.models.response_cache import ResponseCache, model_identity
+from conductor_cli.models.weights import huggingface
 from conductor_cli.rehearsal.players import SHIPPED, rehearsal_conductor
+from conductor_cli.rehearsal.words import KEYWORDS
 from conductor_cli.run import Conductor
 from conductor_cli.run.conductor import new_run_id
 from conductor_cli.state.home import open_state
@@ -124,7 +140,7 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
     `PolicyError` if a cost limit cannot be enforced, `ConductorUnusable` or `KeyMissing` if a system that the request
     names needs the planner and there is none, `ConfigError` if nothing can be stored.
     """
-    check_writable(evaluations_directory(settings), "the evaluation", f"{PREFIX}STATE_DIR=DIR")
+    disk.check_writable(evaluations_directory(settings), "the evaluation", f"{PREFIX}STATE_DIR=DIR")
     if not request.judge and any(SCORERS[case.scorer].needs == "judge" for case in request.cases):
         raise UsageError("a case has the scorer model, which needs a judge", hint="name a worker: --judge WORKER")
     async with _open_systems(request, settings) as (opened, systems, left_out, judge, spec):
@@ -176,7 +192,7 @@ async def _open_systems(
             )  # fmt: skip
             stack.push_async_callback(judging.close)
             judge = Judge.of(judging.conductor, request.judge)
-        keywords = rehearsal.skill_keywords() if settings.rehearsal else None
+        keywords = {str(skill): words for skill, words in KEYWORDS.items()} if settings.rehearsal else None
         more = list[System]()
         if settings.rehearsal:
             start = rehearsal_conductor(SHIPPED / "cold.gguf")
@@ -323,3 +339,127 @@ def sample_cases(cases: Sequence[Case], count: int | None, seed: int) -> tuple[C
         raise UsageError(f"--n {count}: the file holds {len(cases)} cases", hint="leave out --n to take all")
     chosen = Random(seed).sample(range(len(cases)), count)  # noqa: S311 - reproducible, no secret
     return tuple(cases[index] for index in sorted(chosen))
+
+
+MAX_FILE: Final = 8_000_000_000  # Bytes of a file of a suite
+
+
+def fetch_suite(suite: Suite, settings: Settings, report: Callable[[str, int, int], None]) -> Path:
+    """The file of a suite in our cache, fetched from the hub if it is not there.
+
+    A file whose hash was kept must have it. Raises `ConductorUnusable` where the hub does not answer, refuses or sends
+    something else, and `ConfigError` where nothing can be written.
+    """
+    place = settings.paths.cache / "suites" / suite.name
+    try:
+        disk.make_private_directory(place)
+        return _fetch(suite, place, report)
+    except ConductorUnusable as error:
+        if error.hint.startswith("conductor eval"):
+            raise
+        page = f"{huggingface.shown_endpoint()}/datasets/{suite.repo}"
+        hint = f"see {page}; with a file that you have: conductor eval {suite.name} --from FILE"
+        raise ConductorUnusable(error.message, hint=hint) from None
+    except OSError as error:
+        why = describe_system_error(error)
+        raise ConfigError(f"cannot write {place}: {why}", hint="make it writable and free some space") from None
+
+
+def _fetch(suite: Suite, place: Path, report: Callable[[str, int, int], None]) -> Path:
+    file, path, go_on = suite.file, place / Path(suite.file).name, f"conductor eval {suite.name} --from FILE"
+    pins, pin = dict[str, dict[str, str]](), None
+    # Where what was kept is damaged, a file that is there counts as it is.
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        pins = json.loads((place / "pins.json").read_text(encoding="utf-8"))
+        pin = str(pins[file]["commit"]), str(pins[file]["sha256"])
+    if path.is_file():
+        if pin is None or _hash_of(path) == pin[1]:
+            return path
+        hint = f"{go_on}; or remove {place} to fetch it again"
+        raise ConductorUnusable(f"{path} is not the file that was fetched: its hash has changed", hint=hint)
+    if huggingface.is_offline():
+        message = f"{suite.name} is not in the cache, and HF_HUB_OFFLINE forbids asking the hub"
+        raise ConductorUnusable(message, hint=f"{go_on}, or unset HF_HUB_OFFLINE")
+    repository = huggingface.ask_repository(suite.repo, pin[0] if pin is not None else "main", kind="dataset")
+    remote = repository.files.get(file)
+    if remote is None:
+        raise ConductorUnusable(f"{suite.repo} has no file {file} any more", hint=go_on)
+    if not 0 < remote.size <= MAX_FILE:
+        size = f"{remote.size:,} bytes, and at most {format_size(MAX_FILE)} are fetched"
+        raise ConductorUnusable(f"{file} of {suite.repo} has {size}", hint=go_on)
+    part = place / f"{path.name}.{repository.commit[:12]}.part"
+    huggingface.download_file(repository, remote, part, report)
+    found, wanted = _hash_of(part), pin[1] if pin is not None else remote.sha256
+    if wanted and found != wanted:
+        part.unlink()
+        before = "before" if pin is not None else "the hub says"
+        raise ConductorUnusable(f"{file} of {suite.repo} has another hash than {before}", hint=go_on)
+    kept = {"commit": repository.commit, "sha256": found}
+    disk.write_atomically(place / "pins.json", f"{json.dumps({**pins, file: kept}, indent=2)}\n", mode=0o600)
+    part.replace(path)
+    return path
+
+
+def _hash_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# Cards
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """The workers to measure on a set of cases, those of `request`, and the cards that others already have on it."""
+
+    request: EvaluationRequest
+    pool: Pool
+    known: tuple[MeasuredCard, ...] = ()
+
+    @property
+    def hash(self) -> str:
+        return hash_cases(self.request.cases)
+
+
+def plan_calibration(
+    settings: Settings, source: str | None, *, workers: Sequence[str], count: int | None, seed: int, parallel: int
+) -> Calibration:  # fmt: skip
+    """Choose the cases (a file, by default a built-in set) and the workers, and find what was measured before.
+
+    Workers with a card on the same cases are not measured again.
+    """
+    name, cases = load_cases(source or NAME, file=None, count=count, seed=seed)
+    pool, _ = asyncio.run(resolve_pool(settings, None, workers))
+    pool = Pool(workers=tuple(worker for worker in pool if worker.kind != SELF))
+    found = {worker.name: settings.cards.of(worker, hash_cases(cases)) for worker in pool}
+    request = EvaluationRequest(
+        source=name, cases=cases, systems=ALONE, seed=seed, parallel=parallel,
+        workers=tuple(worker.name for worker in pool if found.get(worker.name) is None),
+    )  # fmt: skip
+    return Calibration(request=request, pool=pool, known=tuple(card for card in found.values() if card is not None))
+
+
+def measured_cards(calibration: Calibration, evaluation: Evaluation) -> tuple[list[MeasuredCard], list[str]]:
+    """A card for each worker that has answered a case, and notes about those that failed."""
+    outcomes, request = evaluation.outcomes(), calibration.request
+    errors = {outcome.system: outcome.error for outcome in outcomes if outcome.verdict == "failed"}
+    cards, notes = [], []
+    for system in summarize(outcomes, systems=evaluation.spec.systems).systems:
+        worker = calibration.pool[system.name.removeprefix(f"{ALONE}:")]
+        if system.accuracy.n:
+            cards.append(MeasuredCard(
+                worker=worker.name, key=worker_key(worker), hash=calibration.hash,
+                source=f"{request.source}, seed {request.seed}", time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+                right=system.accuracy.right, n=system.accuracy.n,
+                strengths={
+                    tag: Strength(right=share.right, n=share.n) for tag, share in system.tags.items() if share.n
+                },
+                tokens_in=round(system.tokens_in or 0.0, 2), tokens_out=round(system.tokens_out or 0.0, 2),
+                seconds=round(system.seconds or 0.0, 4), cost=system.cost if not system.unpriced else None,
+            ))  # fmt: skip
+        if system.failed:
+            result = "" if system.accuracy.n else ", so it has no card"
+            failed = f"{system.failed} of {len(calibration.request.cases)} cases failed"
+            notes.append(f"{worker.name}: {failed}{result}: {errors[system.name]}")
+    notes += [note for note in evaluation.spec.notes if note.startswith("left out")]
+    return cards, notes

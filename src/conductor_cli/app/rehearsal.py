@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import lzma
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -12,7 +11,7 @@ from conductor_cli.core.errors import UsageError
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.rehearsal import players
-from conductor_cli.rehearsal.words import CAPABILITIES, KEYWORDS, is_known
+from conductor_cli.rehearsal.words import CAPABILITIES, is_known
 
 if TYPE_CHECKING:
     from conductor_cli.core.trace import Trace
@@ -45,15 +44,11 @@ def demo_question(question: Question) -> Question | None:
 def check_question(question: Question) -> None:
     """Raise `UsageError` for a question that the demo models were not trained on."""
     if question.files or question.system:
-        raise UsageError(
-            "the demo models read only the question: no files and no system prompt",
-            hint="leave out --file, --system and piped input; in a chat, `/detach` removes files",
-        )
+        hint = "leave out --file, --system and piped input; in a chat, `/detach` removes files"
+        raise UsageError("the demo models read only the question: no files and no system prompt", hint=hint)
     if not is_known(question.text):
-        raise UsageError(
-            f"the demo models only handle {CAPABILITIES}",
-            hint="for other questions: conductor setup",
-        )
+        hint = "for other questions: conductor setup"
+        raise UsageError(f"the demo models only handle {CAPABILITIES}", hint=hint)
 
 
 def is_rehearsal_run(trace: Trace) -> bool:
@@ -69,10 +64,8 @@ def with_rehearsal_profiles(conductor: Conductor, planner: Worker | None) -> Con
     """
     is_demo = planner is not None and planner == players.rehearsal_conductor()
     if is_demo and conductor.mode == "ultra":
-        raise UsageError(
-            "the demo planner was trained to plan, not to reason",
-            hint="leave out --mode ultra, or choose another model: --conductor",
-        )
+        hint = "leave out --mode ultra, or choose another model: --conductor"
+        raise UsageError("the demo planner was trained to plan, not to reason", hint=hint)
     # Whoever made the plan, the checker's verdict is no answer.
     profile = players.CHECKED if is_demo else replace(conductor.profile, verdicts=players.PROFILE.verdicts)
     # The workers run at temperature 0, so a second attempt would give the same answer.
@@ -93,11 +86,6 @@ def given_out_by_rule(conductor: Conductor, model: Model) -> Conductor:
 def rehearsal_pool() -> Pool:
     """Return the demo workers."""
     return players.rehearsal_workers(players.read_worker_cards())
-
-
-def skill_keywords() -> Mapping[str, Sequence[str]]:
-    """For each skill, the words in a question that point to it."""
-    return {str(skill): words for skill, words in KEYWORDS.items()}
 
 
 def held_out_cases(count: int, seed: int) -> tuple[Case, ...]:

@@ -19,6 +19,7 @@ import typer
 
 from conductor_cli.app.evaluation import (
     EvaluationRequest,
+    fetch_suite,
     find_evaluation,
     load_cases,
     open_evaluation,
@@ -26,7 +27,6 @@ from conductor_cli.app.evaluation import (
 )
 from conductor_cli.app.ray_jobs import ray_cluster
 from conductor_cli.app.rehearsal import NAME as REHEARSAL
-from conductor_cli.app.suites import fetch_suite
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import (
     print_error,

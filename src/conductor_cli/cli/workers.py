@@ -274,7 +274,7 @@ def calibrate_command(
 ) -> None:
     """Measure what each worker is good at, and store it as the card that the planner and the routers use."""
     # Imported here, because the other commands of this group would pay for the imports of the evaluations.
-    from conductor_cli.app.calibration import measured_cards, plan_calibration
+    from conductor_cli.app.evaluation import measured_cards, plan_calibration
     from conductor_cli.cli.eval import run_evaluation
     from conductor_cli.config.cards import add_cards, cards_file
     from conductor_cli.evals.report import format_limits
