@@ -87,10 +87,8 @@ def open_store(settings: Settings, *, wanted: bool) -> Traces | None:
     """Return where runs are stored; None where they are not. Raises `ConfigError` if they must be, and not `wanted`."""
     keep = settings["traces.keep"]
     if keep == ALWAYS and not wanted:
-        raise ConfigError(
-            "a run without a trace is not allowed: traces.keep is always",
-            hint="to allow it: conductor config set traces.keep auto",
-        )
+        hint = "to allow it: conductor config set traces.keep auto"
+        raise ConfigError("a run without a trace is not allowed: traces.keep is always", hint=hint)
     return open_state(settings.paths).traces if wanted and keep != "never" else None
 
 
@@ -131,7 +129,6 @@ async def perform(run: Run, job: Job) -> AsyncGenerator[tuple[Event, Trace], Non
         async with aclosing(aiter(run)) as events:
             async for event, trace in events:
                 notice = await recorder.store_event(event)
-                recorder.flush_in_time()
                 if telemetry is not None:
                     telemetry.read(event)
                 if job.leased and notice is None and isinstance(ev.innermost_event(event), ev.StepDelta):
@@ -193,8 +190,7 @@ class RunRecorder:
         found = dict[str, str]()
         writer, spending = self._writer, self._run.conductor.daily_spend
         if writer is not None:
-            if (writing := writer.write(event)) is not None:
-                await writing
+            await self._write(event)
             if isinstance(event, ev.StepDelta) and not writer.problem:
                 return None  # the next event asks for the rest; one for each token costs too much
             if writer.problem:
@@ -211,10 +207,18 @@ class RunRecorder:
             return None
         self._reported |= {kind for kind, text in found.items() if text}
         notice = self._run.add_notice(event.at, "; ".join(texts))
-        # No event follows the end of a run.
-        if writer is not None and not isinstance(event, ENDS) and (writing := writer.write(notice)) is not None:
-            await writing
+        if not isinstance(event, ENDS):  # no event follows the end of a run
+            await self._write(notice)
         return notice
+
+    async def _write(self, event: ev.Event) -> None:
+        """Write an event; pieces that wait are written after a second, also where nothing else comes."""
+        if self._writer is None:
+            return
+        if (writing := self._writer.write(event)) is not None:
+            await writing
+        if self._timer is None and self._writer.waiting:
+            self._timer = asyncio.get_running_loop().call_later(MAX_WAIT, self._flush)
 
     async def _begin(self, event: ev.RunStarted, store: Traces) -> ev.Notice | None:
         """Begin the trace. Nothing is called before this returns."""
@@ -263,11 +267,6 @@ class RunRecorder:
             return error.strerror or str(error)
         return ""
 
-    def flush_in_time(self) -> None:
-        """Have pieces that wait written after a second, also where nothing else comes. Call it after each event."""
-        if self._timer is None and self._writer is not None and self._writer.waiting:
-            self._timer = asyncio.get_running_loop().call_later(MAX_WAIT, self._flush)
-
     async def flush(self) -> None:
         """Return when all pieces so far are written. Raises as `store_event`."""
         if self._writer is not None and (writing := self._writer.flush()) is not None:
@@ -298,13 +297,6 @@ class RunResult:
         return self.run.trace.exit_code or (self.errors[0].exit_code if self.errors else 0)
 
 
-WAKE_SECONDS: Final = 0.02
-"""How long a piece of text waits for the next one before it is shown: a thread that is woken for each costs more."""
-
-MAX_TRACES: Final = 64
-"""Unread events that have their traces with them. Each holds the text so far: a slow view folds the others itself."""
-
-
 async def run_to_end(
     run: Run,
     job: Job,
@@ -323,7 +315,7 @@ async def run_to_end(
     output cannot be written. Raises `ConfigError` where a trace is required and cannot be begun, and whatever the view
     raised.
     """
-    shown = _ViewThread(run, view, decide_plan, decide_tool, on_output_lost, stores=job.store is not None)
+    shown = _ViewThread(run, view, decide_plan, decide_tool, on_output_lost)
     incomplete: TraceIncomplete | None = None
     try:
         async with aclosing(perform(run, job)) as events:
@@ -347,15 +339,9 @@ class _ViewThread:
     """
 
     def __init__(
-        self,
-        run: Run,
-        view: RunView,
-        decide_plan: Callable[[Run], Decision | None] | None,
-        decide_tool: Callable[[ToolOffered], ToolVerdict] | None,
-        on_output_lost: Callable[[], None],
-        *,
-        stores: bool,
-    ) -> None:
+        self, run: Run, view: RunView, decide_plan: Callable[[Run], Decision | None] | None,
+        decide_tool: Callable[[ToolOffered], ToolVerdict] | None, on_output_lost: Callable[[], None],
+    ) -> None:  # fmt: skip
         self.run = run
         self.view = view
         self._decide_plan = decide_plan
@@ -363,7 +349,6 @@ class _ViewThread:
         self.error: ConductorError | None = None
         """Why standard output cannot be written; None also where its reader has gone, which is no error."""
         self._on_output_lost = on_output_lost
-        self._stores = stores
         self._fault: Exception | None = None
         self._loop = asyncio.get_running_loop()
         self._unread: deque[tuple[Event, Trace | None] | None] = deque()
@@ -373,11 +358,12 @@ class _ViewThread:
         threading.Thread(target=self._show_all, name="view", daemon=True).start()
 
     def show(self, event: Event, trace: Trace) -> None:
-        self._unread.append((event, trace if len(self._unread) < MAX_TRACES else None))
+        # Each trace holds the text so far, so a slow view folds those of further events itself.
+        self._unread.append((event, trace if len(self._unread) < 64 else None))
         if not isinstance(innermost_event(event), ev.PlanDelta | ev.StepDelta):
             self._wake()
-        elif self._timer is None:
-            self._timer = self._loop.call_later(WAKE_SECONDS, self._wake)
+        elif self._timer is None:  # a thread that is woken for each piece of text costs more
+            self._timer = self._loop.call_later(0.02, self._wake)
 
     def _wake(self) -> None:
         if self._timer is not None:
@@ -434,7 +420,7 @@ class _ViewThread:
         except OSError as error:
             self._on_output_lost()
             hint = "free some disk space"
-            if self._stores and self.run.trace.stored:
+            if self.run.conductor.stored and self.run.trace.stored:
                 hint = f"the answer so far is in the trace: conductor trace show {self.run.id}"
             self.error = ConductorError(f"standard output cannot be written: {error.strerror}", hint=hint)
             self._stop(self.error.message, self.error.hint, "output_failed")
