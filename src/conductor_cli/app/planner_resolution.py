@@ -28,9 +28,6 @@ IDENTITY: Final = len("sha256-ends:") + 16
 TRY_DEMO: Final = 'conductor ask --rehearsal "What is the capital of France?"'
 """A first question to the demo models, for whoever has no model yet."""
 
-WORTH_REMEMBERING: Final = 16 << 20
-"""Bytes of a model below which reading its prompt again is faster than writing the state of it to disk."""
-
 
 def resolve_planner(settings: Settings) -> Worker:
     """The model that plans, as a worker named `conductor` (or under its own name, if it is a configured worker).
@@ -57,10 +54,9 @@ def resolve_planner(settings: Settings) -> Worker:
     else:
         raise _nothing_chosen(settings)
     if _adapter(settings) not in ("", planner.options.get("adapter")):
-        raise ConfigError(
-            f"the adapter cannot be applied: the planner is {text}, and not a GGUF file of its own",
-            hint="conductor config set conductor.adapter default",
-        )
+        message = f"the adapter cannot be applied: the planner is {text}, and not a GGUF file of its own"
+        hint = "conductor config set conductor.adapter default"
+        raise ConfigError(message, hint=hint)
     return planner
 
 
@@ -153,10 +149,9 @@ def _from_name(text: str, settings: Settings) -> Worker:
     meant = (
         f"{text}/{PRESETS[text].model or 'MODEL'}" if text in PRESETS and PRESETS[text].base_url else with_scheme(text)
     )
-    raise ConductorUnusable(
-        f"the planner {text!r} is not a stored model, a file, a URL, a worker or provider/model",
-        hint=f"did you mean {meant}?" if meant else suggest(text, known, otherwise),
-    )
+    message = f"the planner {text!r} is not a stored model, a file, a URL, a worker or provider/model"
+    hint = f"did you mean {meant}?" if meant else suggest(text, known, otherwise)
+    raise ConductorUnusable(message, hint=hint)
 
 
 def _from_file(path: Path, settings: Settings) -> Worker:
@@ -165,7 +160,8 @@ def _from_file(path: Path, settings: Settings) -> Worker:
         options["threads"] = settings["conductor.threads"]
     if adapter := _adapter(settings):
         options["adapter"] = adapter
-    if path.is_file() and path.stat().st_size >= WORTH_REMEMBERING:
+    # A smaller model reads its prompt again faster than the state of it is written to disk.
+    if path.is_file() and path.stat().st_size >= 16 << 20:
         options["cache"] = str(settings.paths.cache)
     return Worker(name="conductor", kind="llama", model=str(path.absolute()), options=options, parallel=1, price=FREE)
 

@@ -38,10 +38,6 @@ NO_MODEL: Final = "none"  # What `--model` says for no planner
 FREE_LICENCES: Final = frozenset({"Apache-2.0", "MIT"})
 """What is proposed unasked; a model under another licence is for whoever asks for it."""
 
-SPARE_MEMORY: Final = 1 << 30  # Bytes of memory that a proposed model leaves for everything else
-
-FEW_CORES: Final = 4
-"""Physical cores below which a small planner is proposed: two read a first prompt for a 7B in about 90 s."""
 SMALL: Final = 5 << 29  # Bytes of a small planner, of up to 3B
 
 LIMITS: Final = {"run": (Decimal("0.50"), 200_000), "day": (Decimal(5), 2_000_000)}
@@ -326,7 +322,7 @@ def fitting_model(findings: Findings, settings: Settings) -> RegistryModel | Non
 
 
 def _has_few_cores(findings: Findings) -> bool:
-    return 0 < findings.cores < FEW_CORES and not findings.gpus
+    return 0 < findings.cores < 4 and not findings.gpus  # two read a first prompt for a 7B in about 90 s
 
 
 def _fitting_models(findings: Findings, settings: Settings) -> list[RegistryModel]:
@@ -334,7 +330,8 @@ def _fitting_models(findings: Findings, settings: Settings) -> list[RegistryMode
     first, *others = load_registry(settings.environ)
     found = []
     for model in (first, *sorted(others, key=lambda model: -model.size)):
-        fits = not findings.memory.total or model.memory + SPARE_MEMORY <= findings.memory.total
+        # A gigabyte is left for everything else.
+        fits = not findings.memory.total or model.memory + (1 << 30) <= findings.memory.total
         if model.base or not model.size or model.size > first.size or not fits:
             continue
         missing = missing_bytes(model)

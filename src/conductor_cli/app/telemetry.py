@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Finish, Message
-from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.pool import Pool
 from conductor_cli.core.usage import Usage
@@ -44,10 +43,6 @@ FINISHES: Final[Mapping[Finish, str]] = {"refusal": "content_filter", "tool": "t
 
 CAPTURE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 """The variable by which instrumentations of models are asked for texts: `true` and other words switch them on."""
-
-EXPORT_SECONDS: Final = 2
-"""How long an exporter may take where `OTEL_EXPORTER_OTLP_TIMEOUT` does not say: a dead collector must not hold a
-command up."""
 
 
 def exporter_names(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -110,7 +105,7 @@ class RunTelemetry:
             about["conductor.run.parent"] = first.question.parent
         error = "run_ended"
         if isinstance(last, ev.RunFinished | ev.RunFailed):
-            error = _reason(last.error) if last.error is not None else ""
+            error = last.error.reason or last.error.kind if last.error is not None else ""
             about |= usage_attributes(last.usage)
         if isinstance(last, ev.RunFinished):
             about["conductor.partial"] = last.partial
@@ -248,12 +243,8 @@ class RunTelemetry:
 def _error_of(event: ev.StepFailed | ev.StepStopped | ev.StepFinished) -> str:
     """Return why an attempt or a step has ended badly, in a word."""
     if isinstance(event, ev.StepFailed):
-        return _reason(event.error)
+        return event.error.reason or event.error.kind
     return event.reason if isinstance(event, ev.StepStopped) else ""
-
-
-def _reason(failure: Failure) -> str:
-    return failure.reason or failure.kind
 
 
 def usage_attributes(usage: Usage) -> dict[str, Any]:
@@ -335,6 +326,7 @@ def _provider_for(exporters: tuple[str, ...]) -> TracerProvider | None:
         if not found:
             log.warning("there is no exporter of traces called %s: install a package that has it", name)
             continue
-        options = {"timeout": EXPORT_SECONDS} if name.startswith("otlp") and not has_timeout else {}
+        # In seconds: a dead collector must not hold a command up.
+        options = {"timeout": 2} if name.startswith("otlp") and not has_timeout else {}
         tracing.add_span_processor(BatchSpanProcessor(found[0].load()(**options)))
     return tracing

@@ -60,13 +60,6 @@ if TYPE_CHECKING:
 USUAL_CALLS: Final = 0.8 * 3
 """New answers for a plan: about three steps (arXiv 2512.04388, section 5), and one plan in five asks nobody anew."""
 
-USUAL_TRIES: Final = 1.3
-"""How often a group is drawn until its rewards differ: 1.1 to 1.7 times in docs/rewards.md."""
-
-USUAL_ANSWER: Final = 600.0  # Tokens of an answer of a worker that was never measured
-
-NO_VALIDATION: Final = "too few for a validation set (--validation FILE)"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingRequest:
@@ -197,8 +190,8 @@ class Training:
         )
         drawn = recipe.steps * recipe.prompts
         found_line = f"{len(cases)} of {len(found)}; {drawn} are drawn, {drawn / len(cases):.3g} times each"
-        validated = f"{len(validation)} more for validation" if validation else NO_VALIDATION
-        found_line += f"; {validated}"
+        too_few = "too few for a validation set (--validation FILE)"
+        found_line += f"; {len(validation)} more for validation" if validation else f"; {too_few}"
         if choices := [len(case.choices) for case in cases if case.choices]:
             lucky = sum(1 / count for count in choices) / len(choices)
             found_line += f"; {len(choices)} are multiple choice, where a guess is right in {lucky:.0%}"
@@ -268,10 +261,9 @@ class Training:
         from conductor_cli.models.llama.lora import ARCHITECTURES
 
         if self._base.architecture not in ARCHITECTURES:
-            raise ConfigError(
-                f"this is a {self._base.architecture} model, and the export supports {', '.join(ARCHITECTURES)}",
-                hint="leave out --export, and convert the last checkpoint with llama.cpp's convert_lora_to_gguf.py",
-            )
+            message = f"this is a {self._base.architecture} model, and the export supports {', '.join(ARCHITECTURES)}"
+            hint = "leave out --export, and convert the last checkpoint with llama.cpp's convert_lora_to_gguf.py"
+            raise ConfigError(message, hint=hint)
         return f"an adapter, in {self.request.directory}"
 
     def check_cost(self) -> str:
@@ -279,15 +271,13 @@ class Training:
         limit = self.request.max_cost
         unpriced = [worker.name for worker in self._pool if worker.price is None]
         if unpriced and limit is not None:
-            raise PolicyError(
-                f"--max-cost needs prices, and no price is known for {', '.join(unpriced)}",
-                hint="set them (conductor workers add … --set price=IN,OUT), or choose other workers: --workers",
-            )
+            hint = "set them (conductor workers add … --set price=IN,OUT), or choose other workers: --workers"
+            raise PolicyError(f"--max-cost needs prices, and no price is known for {', '.join(unpriced)}", hint=hint)
         # Held-out cases run before the first step, at each checkpoint and at the end.
         times = math.ceil(self.steps_left / self.request.recipe.checkpoint_every) + (not self._done())
         held_out = times * len(self._curriculum.validation) if self.steps_left else 0
         most = estimate_training(self._curriculum, self._pool, begin=self._done(), validations=held_out)
-        again = min(USUAL_TRIES, self.request.recipe.tries)
+        again = min(1.3, self.request.recipe.tries)  # until the rewards of a group differ: docs/rewards.md
         money, seconds = self._expected_call()
         expected = money * USUAL_CALLS * most.runs * again
         if self.is_free:
@@ -318,7 +308,7 @@ class Training:
         asked, costs, times = OVERHEAD + sum(questions) / len(questions), list[float](), list[float]()
         for worker in self._pool:
             card = self._settings.cards.of(worker)
-            read, written = asked, USUAL_ANSWER
+            read, written = asked, 600.0  # of a worker that was never measured
             if card is not None and card.seconds:
                 read, written = max(card.tokens_in, asked), card.tokens_out
                 times.append(card.seconds)

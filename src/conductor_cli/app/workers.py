@@ -211,12 +211,6 @@ def remove_tables(paths: AppPaths, section: str, names: Sequence[str], load: Cal
 TEST_SECONDS: Final = 60.0  # How long a worker under test may take
 ANSWER_TOKENS: Final = 16  # Tokens of the answer: the least that all providers accept
 
-THINKING_TOKENS: Final = 16_384
-"""More tokens for a worker that is set to think and has no budget: as many as litellm allows for the highest effort.
-
-A provider that streams its thinking is stopped at the first token of it; others would think without a bound.
-"""
-
 
 def workers_to_test(settings: Settings, names: Sequence[str]) -> list[Worker]:
     """The named workers, or all that are enabled. Raises `UsageError` for an unknown name, `PolicyError` for none."""
@@ -225,10 +219,8 @@ def workers_to_test(settings: Settings, names: Sequence[str]) -> list[Worker]:
     pool = pool.subset(names) if names else pool
     workers = [worker for worker in pool if worker.kind != SELF]
     if not workers:
-        raise PolicyError(
-            "there is no worker to test",
-            hint="find some: conductor setup, or add one: conductor workers add NAME --kind KIND",
-        )
+        hint = "find some: conductor setup, or add one: conductor workers add NAME --kind KIND"
+        raise PolicyError("there is no worker to test", hint=hint)
     return workers
 
 
@@ -255,8 +247,9 @@ async def run_worker_test(worker: Worker, environ: Mapping[str, str], stored: St
     text, failure = f"(no text within {ANSWER_TOKENS} tokens)", None
     option = worker.options.get
     thinks = option("reasoning_effort") not in (None, "none")
-    # A bound below the thinking budget would be refused, so the budget is added to it.
-    thinking = option("thinking_budget") or (THINKING_TOKENS if thinks else 0)
+    # A bound below the thinking budget would be refused, so the budget is added to it; without one, as many tokens as
+    # litellm allows for the highest effort, because a provider that does not stream its thinking would have no bound.
+    thinking = option("thinking_budget") or (16_384 if thinks else 0)
     question = Message(role="user", content="Reply with the one word: ready")
     request = Request(messages=(question,), max_tokens=ANSWER_TOKENS + thinking, temperature=option("temperature"))
     try:

@@ -24,9 +24,6 @@ from typing import Any, Final
 from conductor_cli.state.stored_run import EVERY_RUN, SEPARATOR, SUFFIX, RunQuery, StoredRun
 
 VERSION: Final = 9  # Raise it when rows are computed differently, so that existing indexes are rebuilt
-STABLE_AFTER: Final = 3_000_000_000
-"""Nanoseconds. A directory that changed more recently may change again without a new modification time."""
-
 MANY: Final = 500  # From this many new files on, the user is told why it takes a while
 PATIENCE: Final = 10.0  # Seconds to wait for another process that is writing
 _CREATING: Final = threading.Lock()
@@ -117,8 +114,8 @@ class RunIndex:
             with _transaction(database):
                 _delete_rows(database, indexed - stored)
         self._read_files(database, sorted(stored - indexed, reverse=True))
-        # A later change within the same tick of the clock would go unnoticed, so a recent time is not remembered.
-        if changed < now - STABLE_AFTER:
+        # A later change within the same tick of the clock would go unnoticed, so a time of the last 3 s is not kept.
+        if changed < now - 3_000_000_000:
             with _transaction(database):
                 database.execute("DELETE FROM seen")
                 database.execute("INSERT INTO seen VALUES (?)", (changed,))
@@ -160,19 +157,14 @@ def _connect(path: str) -> Iterator[sqlite3.Connection]:
 
 
 def _version(database: sqlite3.Connection) -> int:
-    version: int = database.execute("PRAGMA user_version").fetchone()[0]
-    return version
+    return int(database.execute("PRAGMA user_version").fetchone()[0])
 
 
 @contextmanager
 def _transaction(database: sqlite3.Connection) -> Iterator[None]:
-    database.execute("BEGIN IMMEDIATE")
-    try:
+    with database:  # commits at the end, or rolls back
+        database.execute("BEGIN IMMEDIATE")
         yield
-    except BaseException:
-        database.execute("ROLLBACK")
-        raise
-    database.execute("COMMIT")
 
 
 def _delete_rows(database: sqlite3.Connection, runs: Iterable[str]) -> None:

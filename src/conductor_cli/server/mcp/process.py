@@ -38,8 +38,6 @@ _ID: Final = rb'"id"\s*:\s*(\d{1,18}|"[^"\\\\]{1,200}")'
 _FIRST_ID: Final = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?(?:"method"\s*:\s*"[a-z/]+"\s*,\s*)?' + _ID)
 _LAST_ID: Final = re.compile(_ID + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
 
-GRACE: Final = 1.0  # Seconds that a client has to read the last messages
-
 
 class Output:
     """Writes to a file on a thread of its own, which the end of the process does not wait for."""
@@ -104,7 +102,8 @@ class Input:
             try:
                 jsonrpc_message_adapter.validate_json(line, by_name=False)
             except ValueError:
-                await self._output.write(_error(None, -32700, "the line is not a JSON-RPC message"))
+                error = {"code": -32700, "message": "the line is not a JSON-RPC message"}
+                await self._output.write(_line(None, error=error))
             else:
                 yield line.decode()
 
@@ -141,13 +140,8 @@ def _too_large(head: bytes, tail: bytes) -> str:
     request = json.loads(found[1].decode("utf-8", "replace")) if found is not None else None
     text = f"the message is larger than {MAX_MESSAGE >> 20} MiB: give less text"
     if request is None or b'"tools/call"' not in head:
-        return _error(request, -32600, text)
+        return _line(request, error={"code": -32600, "message": text})
     return _line(request, result={"content": [{"type": "text", "text": text}], "isError": True})
-
-
-def _error(request: int | str | None, code: int, message: str) -> str:
-    """An error with a code of JSON-RPC 2.0."""
-    return _line(request, error={"code": code, "message": message})
 
 
 def _line(request: int | str | None, **more: Any) -> str:  # noqa: ANN401 - any JSON value
@@ -174,10 +168,9 @@ def check_sdk() -> None:
     try:
         import mcp.server.lowlevel.server  # noqa: F401 - whether it can be imported
     except ImportError as error:
-        raise ConfigError(
-            f"an MCP server needs the package mcp, which cannot be imported: {error}",
-            hint='pip install "conductor-llm[tools]"',
-        ) from error
+        message = f"an MCP server needs the package mcp, which cannot be imported: {error}"
+        hint = 'pip install "conductor-llm[tools]"'
+        raise ConfigError(message, hint=hint) from error
 
 
 async def _serve(runs: Runs, version: str) -> int:
@@ -197,7 +190,7 @@ async def _serve(runs: Runs, version: str) -> int:
             with anyio.CancelScope() as scope:
                 async with stdio_server(**files) as (read, write):
                     await server.run(read, write, server.create_initialization_options())
-                    scope.deadline = anyio.current_time() + GRACE  # the client may not read
+                    scope.deadline = anyio.current_time() + 1.0  # the client may not read the last messages
         except* (BrokenPipeError, ConnectionResetError):
             log.info("the client has closed standard output")
 
