@@ -11,6 +11,7 @@ import binascii
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, Final, Literal, TypeVar
@@ -133,15 +134,11 @@ def impossible(why: str) -> AfterValidator:
 
 
 def _dollars(value: object) -> Decimal:
-    try:
-        cost = (
-            Decimal(str(value)) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else Decimal(0)
-        )
-    except InvalidOperation:
-        cost = Decimal(0)
-    if not cost.is_finite() or cost <= 0:
-        raise fault("must be an amount of US dollars above 0")
-    return cost
+    with suppress(InvalidOperation):
+        cost = Decimal(str(value)) if isinstance(value, int | float | str) else Decimal(0)
+        if cost.is_finite() and cost > 0:
+            return cost
+    raise fault("must be an amount of US dollars above 0")
 
 
 class OwnOptions(Body):

@@ -21,26 +21,20 @@ _NUMBER: Final = r"(?<![\w.-])(\d[\d,]{2,11})(?![\w-])"
 _ADDRESS: Final = re.compile(r"\w+://\S+|(?:\b(?:localhost|[\w-]+(?:\.[\w-]+)+)|\[[\da-f:]+\]):\d+", re.IGNORECASE)
 """An address in an error, whose port is no number of tokens."""
 
-_LIMITS: Final = tuple(
-    re.compile(pattern.replace("NUM", _NUMBER), re.IGNORECASE)
-    for pattern in (
-        r"\bn_ctx\W{0,4}NUM",
-        r"NUM maximum\b",
-        r"\bholds NUM",
-        r">=?\s*NUM",
-        r"(?:(?:context|model|prompt) (?:length|size|window|limit)|configured limit|allowed)(?! by\b)\D{0,20}?NUM",
-    )
+_LIMITS: Final = (
+    r"\bn_ctx\W{0,4}NUM",
+    r"NUM maximum\b",
+    r"\bholds NUM",
+    r">=?\s*NUM",
+    r"(?:(?:context|model|prompt) (?:length|size|window|limit)|configured limit|allowed)(?! by\b)\D{0,20}?NUM",
 )
 """How providers say how many tokens a model holds. The first that fits counts."""
 
-_COUNTS: Final = tuple(
-    re.compile(pattern.replace("NUM", _NUMBER), re.IGNORECASE)
-    for pattern in (
-        r"NUM\)? (?:\w+ ){0,2}tokens?\b",
-        r"\btokens?(?: count)? \(?NUM",
-        r"\blength \(?NUM",
-        r"NUM\)?\s*>=?",
-    )
+_COUNTS: Final = (
+    r"NUM\)? (?:\w+ ){0,2}tokens?\b",
+    r"\btokens?(?: count)? \(?NUM",
+    r"\blength \(?NUM",
+    r"NUM\)?\s*>=?",
 )
 """How they say how many tokens something has. The largest counts; any other number may be a date or an id."""
 
@@ -51,15 +45,15 @@ def tokens_over(message: str, about: int | None = None) -> tuple[int, int] | Non
     Where the error has only the second number, `about` is the first, if it is larger. None where a number is missing.
     """
 
-    def count(number: str) -> int:
-        return int(number.replace(",", ""))
+    def numbers(pattern: str) -> list[int]:
+        found = re.findall(pattern.replace("NUM", _NUMBER), message, re.IGNORECASE)
+        return [int(number.replace(",", "")) for number in found]
 
     message = _ADDRESS.sub("", message)
-    said = next((found[1] for pattern in _LIMITS if (found := pattern.search(message))), None)
-    if said is None:
+    limit = next((found[0] for pattern in _LIMITS if (found := numbers(pattern))), None)
+    if limit is None:
         return None
-    limit = count(said)
-    most = max((count(number) for pattern in _COUNTS for number in pattern.findall(message)), default=0)
+    most = max((number for pattern in _COUNTS for number in numbers(pattern)), default=0)
     used = most if most > limit else about or 0
     return (used, limit) if used > limit else None
 

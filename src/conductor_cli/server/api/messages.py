@@ -95,7 +95,8 @@ class MessagesEncoder:
         block = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
         arguments = {"type": "input_json_delta", "partial_json": json.dumps(_input(call))}
         self._index += 1
-        return stopped + _block_start(index, block) + _block_delta(index, arguments) + _block_stop(index)
+        begun = _block("start", index, content_block=block) + _block("delta", index, delta=arguments)
+        return stopped + begun + _block("stop", index)
 
     def end(self, answer: ServedAnswer) -> bytes:
         # An answer without any block is asked for again by Claude Code.
@@ -137,20 +138,20 @@ class MessagesEncoder:
     def _start(self, kind: Literal["thinking", "text"]) -> bytes:
         self._open = kind
         empty = {"thinking": "", "signature": ""} if kind == "thinking" else {"text": ""}
-        return _block_start(self._index, {"type": kind, **empty})
+        return _block("start", self._index, content_block={"type": kind, **empty})
 
     def _piece(self, kind: Literal["thinking", "text"], text: str) -> bytes:
         """A piece of a block of this kind, which is begun where no such block is open."""
         opened = b"" if self._open == kind else self._stop() + self._start(kind)
-        return opened + _block_delta(self._index, {"type": f"{kind}_delta", kind: text})
+        return opened + _block("delta", self._index, delta={"type": f"{kind}_delta", kind: text})
 
     def _stop(self) -> bytes:
         if self._open is None:
             return b""
-        index, is_thinking = self._index, self._open == "thinking"
-        signed = _block_delta(index, {"type": "signature_delta", "signature": SIGNATURE}) if is_thinking else b""
+        index, signature = self._index, {"type": "signature_delta", "signature": SIGNATURE}
+        signed = _block("delta", index, delta=signature) if self._open == "thinking" else b""
         self._open, self._index = None, index + 1
-        return signed + _block_stop(index)
+        return signed + _block("stop", index)
 
 
 def _messages_usage(usage: Usage) -> dict[str, Any]:
@@ -176,16 +177,8 @@ def _input(call: ToolCall) -> dict[str, Any]:
         return {"arguments": call.arguments}
 
 
-def _block_start(index: int, block: dict[str, Any]) -> bytes:
-    return named_event("content_block_start", {"type": "content_block_start", "index": index, "content_block": block})
-
-
-def _block_delta(index: int, delta: dict[str, Any]) -> bytes:
-    return named_event("content_block_delta", {"type": "content_block_delta", "index": index, "delta": delta})
-
-
-def _block_stop(index: int) -> bytes:
-    return named_event("content_block_stop", {"type": "content_block_stop", "index": index})
+def _block(event: Literal["start", "delta", "stop"], index: int, **fields: dict[str, Any]) -> bytes:
+    return named_event(f"content_block_{event}", {"type": f"content_block_{event}", "index": index, **fields})
 
 
 # Requests
@@ -443,7 +436,7 @@ def _read_tools(asked: MessagesBody) -> tuple[dict[str, Tool], dict[str, str]]:
 def _read_choice(asked: _Choice | None, tools: Mapping[str, Tool], hosted: Mapping[str, str]) -> Choice:
     choice = asked or _Choice(type="auto")
     if choice.type == "tool":
-        if choice.name in hosted:
+        if choice.name is not None and choice.name in hosted:
             return (), "auto", [hosted[choice.name]]
         return tuple(tools.values()), find_tool(tools, choice.name, "tool_choice.name"), ()
     if choice.type not in _CHOICES:
