@@ -16,6 +16,7 @@ import secrets
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -43,15 +44,12 @@ CLIENT_KEY: Final = "conductor.client_key"
 REQUEST_ID: Final = "conductor.request_id"
 """Where the scope of a request has its id; an answer that a run gives has the run's id instead."""
 
-TOKENS: Final = "conductor.tokens"
-"""Where the scope of a request has the tokens of its run, once that has ended."""
+TOKENS: Final = "conductor.tokens"  # Where the scope of a request has the tokens of its run, once that has ended
 
 OPEN_PATHS: Final = frozenset({"/", "/health", "/livez", "/readyz", "/favicon.ico"})
 """What needs no key: it says nothing about runs, and load balancers and browsers cannot send one."""
 
-UPLOADS: Final = "/v1/files"
-"""Where files are sent, the largest bodies by far. They go to the disk as they arrive."""
-
+UPLOADS: Final = "/v1/files"  # Where files are sent, the largest bodies by far. They go to the disk as they arrive
 MAX_UPLOAD: Final = 200_000_000  # Bytes of a file
 
 SINGLE: Final = frozenset({"host", "origin", "authorization", "x-api-key", "content-length", "content-type"})
@@ -160,14 +158,11 @@ class Access:
                 " add a key for other names: conductor serve keys add NAME"
             )
             raise RequestError(403, "host_not_allowed", message)
-        if origin and NO_PAGE in self._rules.origins:
-            raise RequestError(
-                403, "origin_not_allowed", f"serve.origins is {NO_PAGE}: no web page may ask this server"
-            )
-        if not origin or origin in self._rules.origins or "*" in self._rules.origins:
-            return
-        if origin.partition("://")[2] != host or not host:
+        allowed, is_own = {origin, "*"} & {*self._rules.origins}, bool(host) and origin.partition("://")[2] == host
+        if origin and (NO_PAGE in self._rules.origins or not (allowed or is_own)):
             message = f"the origin {origin[:100]!r} is not allowed: conductor config set serve.origins ORIGIN"
+            if NO_PAGE in self._rules.origins:
+                message = f"serve.origins is {NO_PAGE}: no web page may ask this server"
             raise RequestError(403, "origin_not_allowed", message)
 
     def _needs_key(self) -> bool:
@@ -212,8 +207,7 @@ class _Exchange:
         self.started = self.gone = False
         self.status = 0
         self.is_upload = False
-        self.refused: RequestError | None = None
-        """Why the request is refused although the application has it already."""
+        self.refused: RequestError | None = None  # Why the request is refused although the application has it already
 
     async def receive(self) -> Message:
         """The next piece of the body. To the application, a body that is refused looks like a client that left."""
@@ -320,13 +314,11 @@ def describe_error(error: BaseException) -> str:
 
 def is_loopback_host(host: str) -> bool:
     """Whether a Host header, with or without a port, names this machine itself."""
-    try:
+    with suppress(ValueError):
         name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
-        if name == "localhost" or name.endswith(".localhost"):
-            return "@" not in host
-        return "@" not in host and ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
+        is_local = name == "localhost" or name.endswith(".localhost") or ipaddress.ip_address(name).is_loopback
+        return is_local and "@" not in host
+    return False
 
 
 def _read_headers(raw: Sequence[Header]) -> dict[str, str]:

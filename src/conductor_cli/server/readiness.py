@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from conductor_cli.app.conductor_factory import open_planner
@@ -37,10 +38,7 @@ class Readiness:
         """When somebody asked last whether the server is ready, and how often it was told that it leaves."""
         self._leaves = False
         self._all_told = asyncio.Event()
-        self._parts = (
-            _Part("state", self._state_problem, 1.0),
-            _Part("planner", self._planner_problem, 5.0),
-        )
+        self._parts = _Part("state", self._state_problem, 1.0), _Part("planner", self._planner_problem, 5.0)
 
     async def missing(self, asker: str) -> list[str]:
         """Return what is missing, which a log explains: nothing where the server is ready. `asker` is an address."""
@@ -72,11 +70,8 @@ class Readiness:
 
     async def _state_problem(self) -> str:
         def find() -> str:
-            spending = open_state(self._runs.settings().paths).spending()
-            try:
+            with closing(open_state(self._runs.settings().paths).spending()) as spending:
                 return spending.find_problem()
-            finally:
-                spending.close()
 
         return await asyncio.to_thread(find)
 
@@ -87,27 +82,28 @@ class Readiness:
         return ""
 
 
+@dataclass
 class _Part:
     """Something that a server needs. `ask` returns why it is not there; its answer holds for so many seconds."""
 
-    def __init__(self, name: str, ask: Callable[[], Awaitable[str]], seconds: float) -> None:
-        self.name = name
-        self._ask = ask
-        self._seconds = seconds
-        self._turn = asyncio.Lock()
-        self._problem, self._until = "", 0.0
+    name: str
+    ask: Callable[[], Awaitable[str]]
+    seconds: float
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    problem: str = ""
+    until: float = 0.0
 
     async def is_there(self) -> bool:
         """Whether it is there. However many ask, one of them looks."""
         loop = asyncio.get_running_loop()
-        async with self._turn:
-            if loop.time() >= self._until:
-                before = self._problem
+        async with self.turn:
+            if loop.time() >= self.until:
+                before = self.problem
                 try:
-                    self._problem = await self._ask()
+                    self.problem = await self.ask()
                 except ConductorError as error:
-                    self._problem = error.message
-                if self._problem != before:
-                    log.warning("the %s: %s", self.name, self._problem or "it is there again")
-                self._until = loop.time() + self._seconds
-        return not self._problem
+                    self.problem = error.message
+                if self.problem != before:
+                    log.warning("the %s: %s", self.name, self.problem or "it is there again")
+                self.until = loop.time() + self.seconds
+        return not self.problem
