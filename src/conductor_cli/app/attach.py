@@ -40,8 +40,6 @@ _REASONS: Final = {
 _WORD: Final = b"word/document.xml"
 """The part of a Word document that has its text; a ZIP archive has the names of its parts in plain letters."""
 
-PdfProblem = Literal["", "damaged", "encrypted", "memory", "length", "time"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PdfText:
@@ -53,7 +51,7 @@ class PdfText:
     text: str = ""
     pages: int = 0
     read: int = 0
-    problem: PdfProblem = ""
+    problem: Literal["", "damaged", "encrypted", "memory", "length", "time"] = ""
 
 
 def read_pdf(data: bytes, limits: ChildLimits = PDF_LIMITS) -> PdfText:
@@ -263,10 +261,8 @@ class Attacher:
         if not media_type:
             raise UsageError(f"{name} is larger than {TEXT_LIMIT >> 20} MiB", hint="attach only the part that matters")
         setting = "attachments.pdf_mb" if media_type == PDF else "attachments.image_mb"
-        raise UsageError(
-            f"{name} is larger than {most // _MB} MB, the limit for a {NAMES[media_type]}",
-            hint=f"make it smaller, or raise the limit: conductor config set {setting} {-(-size // _MB)}",
-        )
+        hint = f"make it smaller, or raise the limit: conductor config set {setting} {-(-size // _MB)}"
+        raise UsageError(f"{name} is larger than {most // _MB} MB, the limit for a {NAMES[media_type]}", hint=hint)
 
 
 def decode_text(data: bytes, source: str) -> str:
@@ -355,10 +351,8 @@ def check_total(question: Question) -> None:
     attachments = {each.sha256: each for each in question.attachments}.values()
     total = sum(each.size for each in attachments)
     if len(attachments) > MAX_FILES:
-        raise UsageError(
-            f"{len(attachments)} images and PDFs are attached; the limit is {MAX_FILES}",
-            hint="attach fewer, or ask in several questions",
-        )
+        hint = "attach fewer, or ask in several questions"
+        raise UsageError(f"{len(attachments)} images and PDFs are attached; the limit is {MAX_FILES}", hint=hint)
     if total > MAX_TOTAL:
         raise UsageError(
             f"the attached images and PDFs are {format_size(total)} together; the limit is {format_size(MAX_TOTAL)}",

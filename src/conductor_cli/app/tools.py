@@ -236,9 +236,8 @@ def find_tool_server(settings: Settings, name: str) -> ConfiguredTools:
         if item.name == name:
             return item
     known = ", ".join(item.name for item in settings.tool_servers)
-    raise UsageError(
-        f"no tool server is named {name!r:.60}", hint=f"known: {known}" if known else "conductor tools add NAME"
-    )
+    hint = f"known: {known}" if known else "conductor tools add NAME"
+    raise UsageError(f"no tool server is named {name!r:.60}", hint=hint)
 
 
 def add_tool_server(

@@ -103,10 +103,9 @@ def halve(outcomes: Sequence[CaseOutcome], cases: Sequence[Case], seed: int) -> 
     alone = [system for system in dict.fromkeys(outcome.system for outcome in outcomes) if system.startswith(ALONE)]
     whole = [case for case in cases if all((system, case.id) in judged for system in alone)]
     if len(whole) < MIN_CASES or len(alone) < 2:
-        raise UsageError(
-            f"{len(whole)} cases were judged for each of {len(alone)} workers, which is too little to learn from",
-            hint=f"give at least {MIN_CASES} cases and two workers; the same command repeats what failed",
-        )
+        message = f"{len(whole)} cases were judged for each of {len(alone)} workers, which is too little to learn from"
+        hint = f"give at least {MIN_CASES} cases and two workers; the same command repeats what failed"
+        raise UsageError(message, hint=hint)
     Random(seed).shuffle(whole)  # noqa: S311 - reproducible, no secret
     half = len(whole) // 2
     return Halves(whole[:half], whole[half:], judged, alone)

@@ -33,8 +33,7 @@ SMALL_MODEL: Final = "conductor-mini"
 KEY_VARIABLE: Final = "CONDUCTOR_LLM_LAUNCH_KEY"
 """The variable from which Codex reads the key: other users can read the arguments of a program."""
 
-_MINUTES_30: Final = "1800000"
-"""In milliseconds: how long a client may hear nothing new while several workers think."""
+_MINUTES_30: Final = "1800000"  # In milliseconds: how long a client may hear nothing new while several workers think
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,10 +170,8 @@ async def check_ready(options: ServerOptions) -> None:
                     break
                 failed.append(tested)
             else:
-                raise ConfigError(
-                    f"{what}: {'; '.join(tested.text for tested in failed)}",
-                    hint=failed[0].hint or "see: conductor doctor",
-                )
+                hint = failed[0].hint or "see: conductor doctor"
+                raise ConfigError(f"{what}: {'; '.join(tested.text for tested in failed)}", hint=hint)
             for task in asked:
                 task.cancel()
     finally:

@@ -176,10 +176,9 @@ def repair_trace(path: Path, check: TraceCheck) -> Path | None:
     if not kinds:
         return None
     if "empty" in kinds or any(fault.line == 1 and fault.fault in _NOT_KEPT for fault in check.faults):
-        raise UsageError(
-            f"nothing can be kept of {path}: its first line, which begins the run, is not whole",
-            hint=f"conductor trace rm {check.run} deletes it",
-        )
+        message = f"nothing can be kept of {path}: its first line, which begins the run, is not whole"
+        hint = f"conductor trace rm {check.run} deletes it"
+        raise UsageError(message, hint=hint)
     content, link = list[bytes](), START
     if "old" in kinds:
         lines = LineWriter(KNOWN_SECRETS)

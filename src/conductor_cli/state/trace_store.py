@@ -104,9 +104,8 @@ class TraceStore(Traces):
             for aside in self.directory.glob(f"{glob.escape(path.name)}{ASIDE}*"):
                 aside.unlink(missing_ok=True)
         except OSError as error:
-            raise UsageError(
-                f"cannot delete {path}: {error.strerror}", hint="fix its permissions, or delete it by hand"
-            ) from None
+            hint = "fix its permissions, or delete it by hand"
+            raise UsageError(f"cannot delete {path}: {error.strerror}", hint=hint) from None
 
     def prune(self, runs: Collection[str]) -> list[UsageError]:
         errors = []

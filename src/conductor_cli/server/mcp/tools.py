@@ -302,10 +302,9 @@ def narrowed(settings: Settings, arguments: Mapping[str, Any], planned: PlanFile
         item = find_setting(setting)
         if arguments[name] is False:
             if values[setting]:
-                raise PolicyError(
-                    f"{name} cannot be switched off: the settings keep everything on this machine",
-                    hint=f"{setting} is from {origins[setting]}",
-                )
+                message = f"{name} cannot be switched off: the settings keep everything on this machine"
+                hint = f"{setting} is from {origins[setting]}"
+                raise PolicyError(message, hint=hint)
             continue
         narrow(values, origins, item, _checked(setting, name, arguments[name]), "the call")
     return replace(settings, values=values, origins=origins)
@@ -326,7 +325,6 @@ def worker_names(arguments: Mapping[str, Any], offered: tuple[str, ...]) -> tupl
     wanted = tuple(dict.fromkeys(arguments.get("workers", ())))
     refused = [name for name in wanted if offered and name not in offered]
     if refused:
-        raise PolicyError(
-            f"this server does not offer the worker {one_line(refused[0])!r}", hint=f"it offers: {', '.join(offered)}"
-        )
+        hint = f"it offers: {', '.join(offered)}"
+        raise PolicyError(f"this server does not offer the worker {one_line(refused[0])!r}", hint=hint)
     return wanted or offered
