@@ -509,7 +509,6 @@ class LinePlaces:
         self.starts = array("q", (starts[place] for place in order))
 
     def find(self, name: str) -> int | None:
-        """Return which of `starts` is that of an id."""
         return _find(self._hashes, name)
 
 

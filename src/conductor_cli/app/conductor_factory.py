@@ -49,11 +49,6 @@ class LoadedModels:
         self._slots: dict[tuple[str, int], asyncio.Semaphore] = {}
         self.circuits = Circuits()  # Which of their workers are skipped for a time
 
-    @property
-    def models(self) -> tuple[Model, ...]:
-        """Every model that is open, in the order of opening."""
-        return tuple(self._models.values())
-
     def open(self, worker: Worker, *, environ: Mapping[str, str], stored: StoredKeys) -> Model:
         """The model of a worker. Raises as `catalog.open_model`."""
         # Of a local model its files alone count, so that weights are in memory once: the model that plans and the

@@ -330,8 +330,7 @@ Report = Callable[[CheckResult], None]  # Takes each result as soon as there is 
 
 Start = Callable[[str], None]  # Takes the name of each check when it begins
 
-QUESTION: Final = "Which is the capital of France, and how many letters has its name?"
-"""What the conductor plans."""
+QUESTION: Final = "Which is the capital of France, and how many letters has its name?"  # What the conductor plans
 
 PLANNING_TIMEOUT: Final = 300.0
 """Seconds for loading the conductor and planning: without a GPU a large one reads its prompt for over a minute."""

@@ -146,11 +146,9 @@ async def ask_over_nodes(
         if len(again) == len(asked):
             if no_room:
                 return
+            killed = Failure(kind="worker", message="each process that asked it was killed", hint="ray logs says why")
             for row in again:
-                yield (
-                    row,
-                    Failure(kind="worker", message="each process that asked it was killed", hint="ray logs says why"),
-                )
+                yield row, killed
             again = []
 
 

@@ -172,7 +172,6 @@ class SharedItems:
         return items
 
     def _begin(self, number: int, items: Sequence[BatchItem]) -> None:
-        """Queue what is left of a shard."""
         self._lose(number)  # it may be one of this machine, which had it for too long
         shard = self._mine[number] = _Shard([item.id for item in items])
         for item in items:

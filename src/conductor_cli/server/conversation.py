@@ -133,7 +133,6 @@ class CallIds:
     secret: bytes
 
     def sign(self, call: SignedCall) -> str:
-        """The id of a call."""
         return f"call_{call.run}_{call.index}_{_short_name(call.worker)}_{self._signature(call)}"
 
     def read(self, text: str, workers: Collection[str]) -> SignedCall | None:
@@ -162,8 +161,7 @@ def _short_name(worker: str) -> str:
 Workers = Mapping[str, Collection[MediaKind]]
 """The workers that may be asked, and what each of them accepts besides text."""
 
-QUOTED: Final = 2000
-"""Characters of one result of a tool that the planner, and steps before the last, are shown."""
+QUOTED: Final = 2000  # Characters of one result of a tool that the planner, and steps before the last, are shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,10 +65,8 @@ def newest_runs(
         first = first_event(store, row.run) if row.state != "unreadable" else None
         shown = row.state == "unreadable" or (first is not None and is_readable(first))
         if shown or not query.terms:  # that a text is found in a run says something about it, too
-            data = (
-                stored_run_data(row, "")
-                | {"shown": shown}
-                | ({} if shown else {"question": "(not shown: its rules keep it from other programs)"})
-            )
+            data = stored_run_data(row, "") | {"shown": shown}
+            if not shown:
+                data["question"] = "(not shown: its rules keep it from other programs)"
             found.append({name: data[name] for name in _ROW})
     return found, more, rows[-1].run if rows else None

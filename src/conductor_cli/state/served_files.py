@@ -73,7 +73,6 @@ class ServedFiles:
         return [record for record in found if record is not None and owner in {None, record["owner"]}]
 
     def open_batches(self) -> list[Record]:
-        """Return the batches that are not over."""
         return [record for record in self.all("batch") if record["status"] not in OVER]
 
     def add(self, record: Record, pieces: Iterable[bytes]) -> None:
@@ -95,7 +94,6 @@ class ServedFiles:
         return self.path(name)
 
     def remove(self, name: str) -> None:
-        """Delete a file and its record."""
         for path in (self._path_of(name, ".json"), self.path(name)):
             path.unlink(missing_ok=True)
 
@@ -104,7 +102,6 @@ class ServedFiles:
         self._path_of(name, ".cancel").touch(mode=PRIVATE)
 
     def is_cancelled(self, name: str) -> bool:
-        """Return whether `cancel` was called."""
         return self._path_of(name, ".cancel").exists()
 
     @contextmanager

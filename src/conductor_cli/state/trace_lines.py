@@ -106,7 +106,6 @@ class LineWriter:
 
     @property
     def waiting(self) -> int:
-        """How many pieces wait for others."""
         return len(self._waiting)
 
     def add(self, event: ev.Event) -> bytes:

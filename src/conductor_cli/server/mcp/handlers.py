@@ -63,8 +63,7 @@ from conductor_cli.views.run_text import (
 
 log = logging.getLogger(__name__)
 
-MAX_CALLS: Final = 16
-"""Calls at once. More are refused, because each holds a question and the answers to it in memory."""
+MAX_CALLS: Final = 16  # Calls at once. More are refused, because each holds a question and the answers to it in memory
 
 INSTRUCTIONS: Final = (
     "conductor plans a question with a small local model and has the user's own models answer it together. Use ask for "
