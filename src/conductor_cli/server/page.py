@@ -1,12 +1,9 @@
 """`GET /`, the page to look at runs, and the routes under `/v1/conductor/` that it reads.
 
 The page holds no data, so it is served without a key; everything that it shows comes from the routes, which are behind
-the same key as the APIs. A stored run and one that is being written, by this server or by any other process, are the
-same file. The page asks and stops by the Responses API, as any client does.
-
-The tree is that of every other view (`views/run_tree.py`); the page only draws its nodes. Every text is cleaned and
-bounded here. Every event is in the file before anything shows it, and a piece of text at most a second later, so the
-file is the one source, whoever writes it: it is looked at a few times a second, which costs a call to the system.
+the same key as the APIs. It asks and stops by the Responses API, as any client does. The tree is that of every other
+view (`views/run_tree.py`); its texts are cleaned and bounded here. The source is the trace, whoever writes it: every
+event is there before anything shows it, and a piece of text at most a second later.
 """
 
 from __future__ import annotations
