@@ -75,21 +75,22 @@ def print_stored_flow(store: Traces, run: str, step: int | None, *, color: Color
 MAX_ARGUMENT: Final = 1500  # Characters of the value of an argument that are shown
 CHOICES: Final = "y: call it once, a: allow this tool for the whole run, n: refuse"
 _VERDICTS: Final[dict[str, ToolVerdict]] = {"y": "once", "a": "always", "n": "no", "d": "no", "q": "no"}
+FILE_NAME: Final = "plan.json"
+POLL: Final = 0.2  # Seconds between two checks whether the run was stopped while the editor is open
 
 
-class _Approver:
-    """Asks a person. Opens the terminal; close it."""
+class Approver:
+    """Asks a person about each plan and each call of a tool that a run offers. Opens the terminal; close it.
+
+    From any thread, `wake` says that nobody waits for an answer any more.
+    """
 
     def __init__(self, context: OutputContext) -> None:
         self._printer = Printer(Stderr(sys.stderr), context)
         self._keyboard = Keyboard()
-
-    def wake(self) -> None:
-        """Nobody waits for an answer any more. From any thread."""
-        self._keyboard.wake()
-
-    def close(self) -> None:
-        self._keyboard.close()
+        self.wake, self.close = self._keyboard.wake, self._keyboard.close
+        self._draft = ""
+        """An edited plan that cannot be run. The editor opens on it, so that what the person wrote is not lost."""
 
     def _key(self, choices: str) -> str:
         """Return the key, in lower case, that a person presses once these choices are shown. Raises `NoAnswer`."""
@@ -99,11 +100,7 @@ class _Approver:
         screen = self._printer.screen
         self._printer.print([((line, "question"),) for line in screen.wrap(text, screen.width)])
 
-
-class ToolApprover(_Approver):
-    """Asks about each call that a run offers."""
-
-    def decide(self, offered: ToolOffered) -> ToolVerdict:
+    def decide_tool(self, offered: ToolOffered) -> ToolVerdict:
         """What the person says. Without an answer the call is refused. Blocks, so call it on its own thread."""
         screen = self._printer.screen
         who = f"{short_name(offered.worker)} (step {offered.step})" if offered.worker else f"Step {offered.step}"
@@ -116,54 +113,14 @@ class ToolApprover(_Approver):
         self._printer.print([BLANK])
         self._print_question(head)
         self._printer.print(shown)
-        try:
-            while True:
-                # Enter is no answer: it may have been pressed for something else.
+        verdict: ToolVerdict | None = None
+        with suppress(NoAnswer):
+            # Enter is no answer: it may have been pressed for something else.
+            while verdict is None:
                 verdict = _VERDICTS.get(self._key(CHOICES))
-                if verdict is not None:
-                    return verdict
-        except NoAnswer:
-            return "no"
+        return verdict or "no"
 
-
-def argument_lines(call: ToolCall) -> list[str]:
-    """The arguments of a call, safe to show: a line for each, more for a value of several lines."""
-    try:
-        arguments = json.loads(call.arguments or "{}")
-    except (ValueError, RecursionError):
-        arguments = None
-    if not isinstance(arguments, dict):
-        return shorten(sanitize(reveal(call.arguments)), MAX_ARGUMENT).splitlines()
-    lines = []
-    for name, value in arguments.items():
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        first, *rest = shorten(sanitize(reveal(text)), MAX_ARGUMENT).splitlines() or [""]
-        lines += [f"{one_line(reveal(name))}: {first}", *(f"  {line}" for line in rest)]
-    return lines or ["(no arguments)"]
-
-
-FILE_NAME: Final = "plan.json"
-POLL: Final = 0.2  # Seconds between two checks whether the run was stopped while the editor is open
-
-
-def check_terminal() -> None:
-    """Raise `UsageError` where nobody can be asked."""
-    if not has_terminal():
-        raise UsageError(
-            "there is no terminal on which to approve the plan",
-            hint='conductor plan "…" > plan.json, read it, then: conductor run plan.json --no-approve',
-        )
-
-
-class PlanApprover(_Approver):
-    """Asks about each plan that a run offers."""
-
-    def __init__(self, context: OutputContext) -> None:
-        super().__init__(context)
-        self._draft = ""
-        """An edited plan that cannot be run. The editor opens on it, so that what the person wrote is not lost."""
-
-    def decide(self, run: Run) -> Decision | None:
+    def decide_plan(self, run: Run) -> Decision | None:
         """What the person decides about the plan on offer; None drops it. Blocks, so call it on its own thread."""
         self._draft = ""
         try:
@@ -208,6 +165,31 @@ class PlanApprover(_Approver):
             print_error(error)
             return None
         return Decision(edited=edited.plan) if edited.plan.steps != run.trace.plan.steps else None
+
+
+def argument_lines(call: ToolCall) -> list[str]:
+    """The arguments of a call, safe to show: a line for each, more for a value of several lines."""
+    try:
+        arguments = json.loads(call.arguments or "{}")
+    except (ValueError, RecursionError):
+        arguments = None
+    if not isinstance(arguments, dict):
+        return shorten(sanitize(reveal(call.arguments)), MAX_ARGUMENT).splitlines()
+    lines = []
+    for name, value in arguments.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        first, *rest = shorten(sanitize(reveal(text)), MAX_ARGUMENT).splitlines() or [""]
+        lines += [f"{one_line(reveal(name))}: {first}", *(f"  {line}" for line in rest)]
+    return lines or ["(no arguments)"]
+
+
+def check_terminal() -> None:
+    """Raise `UsageError` where nobody can be asked."""
+    if not has_terminal():
+        raise UsageError(
+            "there is no terminal on which to approve the plan",
+            hint='conductor plan "…" > plan.json, read it, then: conductor run plan.json --no-approve',
+        )
 
 
 def edit_text(text: str, terminal: int, stopped: Callable[[], bool], name: str = FILE_NAME) -> str:

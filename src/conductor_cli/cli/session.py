@@ -174,21 +174,15 @@ class Session:
         view = open_views(self.output, self.settings["output.progress"], around)
         with ExitStack() as stack:
             stack.enter_context(stop_on_signals(run, chat=chat))
-            plans = tools = None
+            person = None
             if job.approves or asks_about_tools:
-                from conductor_cli.cli.approval import PlanApprover, ToolApprover
+                from conductor_cli.cli.approval import Approver
 
-                plans = stack.enter_context(closing(PlanApprover(self.output_context))) if job.approves else None
-                tools = stack.enter_context(closing(ToolApprover(self.output_context))) if asks_about_tools else None
-
-            def wake() -> None:
-                for approver in (plans, tools):
-                    if approver is not None:
-                        approver.wake()
-
+                person = stack.enter_context(closing(Approver(self.output_context)))
             result = await run_to_end(
-                run, job, view, plans.decide if plans else None, tools.decide if tools else None, on_end=wake,
-                on_output_lost=leave_stdout,
+                run, job, view, person.decide_plan if person and job.approves else None,
+                person.decide_tool if person and asks_about_tools else None,
+                on_end=person.wake if person else lambda: None, on_output_lost=leave_stdout,
             )  # fmt: skip
         for error in result.errors:
             print_error(error)
