@@ -67,7 +67,7 @@ def print_stored_flow(store: Traces, run: str, step: int | None, *, color: Color
     if json:
         print_json({"run": run, "recipients": flow_json(sent)})
         return
-    context = OutputContext(stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=color)
+    context = OutputContext(color=color)
     printer = Printer(Stdout(sys.stdout), context)
     printer.print(flow_lines(sent, printer.screen))
 

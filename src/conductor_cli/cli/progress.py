@@ -83,9 +83,7 @@ def show_progress(settings: Settings, *, quiet: bool, unit: str = "bytes") -> It
     """Show progress until the block ends. `unit` is what is counted: bytes, or a plural such as `runs`."""
     from conductor_cli.views import OutputContext, choose_progress
 
-    context = OutputContext(
-        stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=settings["output.color"], quiet=quiet
-    )
+    context = OutputContext(color=settings["output.color"], quiet=quiet)
     # `auto` shows nothing in a pipe while a run goes on; downloads and evaluations take minutes and show lines.
     terminal = sys.stderr.isatty()
     asked = settings["output.progress"]

@@ -70,8 +70,8 @@ class Session:
     @property
     def output_context(self) -> OutputContext:
         return OutputContext(
-            stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=self.settings["output.color"],
-            quiet=self.quiet, stored=self.stores_traces, markdown=self.settings["output.markdown"],
+            color=self.settings["output.color"], quiet=self.quiet, stored=self.stores_traces,
+            markdown=self.settings["output.markdown"],
             trace_path=self.store.location if self.stores_traces else None,
         )  # fmt: skip
 

@@ -32,6 +32,7 @@ from conductor_cli.cli.output import (
     print_text,
     terminal_width,
 )
+from conductor_cli.cli.replay import replay_events
 from conductor_cli.cli.terminal_input import can_ask, confirm
 from conductor_cli.core.continuation import check_step_exists, reset_from_step
 from conductor_cli.core.errors import UsageError
@@ -39,9 +40,8 @@ from conductor_cli.core.formatting import format_count, format_size
 from conductor_cli.core.learning import Verdict, describe_rating
 from conductor_cli.state.run_list import COUNT, list_data, list_text
 from conductor_cli.state.trace_file import unreadable
-from conductor_cli.views.base import OutputContext
+from conductor_cli.views import OutputContext, open_views
 from conductor_cli.views.json_output import run_json
-from conductor_cli.views.replay import open_replay_view, replay_events
 from conductor_cli.views.text_layout import page_screen
 from conductor_cli.views.trace_text import step_lines, trace_lines
 
@@ -124,7 +124,7 @@ def show_run_command(
         else trace_lines(trace, live=live, prompts=prompts, screen=screen)
     )
     color = display_settings(context.obj.config)["output.color"]
-    print_page(lines, OutputContext(stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=color))
+    print_page(lines, OutputContext(color=color))
 
 
 @app.command("replay")
@@ -140,7 +140,11 @@ def replay_command(
     store = open_trace_store()
     # Only a replay with pauses, or of the events, needs the streamed pieces.
     events = store.events(store.find(run), pieces=speed > 0 or format_ != "answer")
-    view = open_replay_view(settings, format_, store, quiet=context.obj.quiet)
+    shown = OutputContext(
+        color=settings["output.color"], quiet=context.obj.quiet, markdown=settings["output.markdown"],
+        trace_path=store.location,
+    )  # fmt: skip
+    view = open_views(format_, settings["output.progress"], shown)
     try:
         code = replay_events(events, view, speed)
     except BrokenPipeError:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TextIO, cast
 
 from conductor_cli.core.events import Event
@@ -100,9 +102,9 @@ class OutputContext:
     terminal shows colours. `width` and `height` override the terminal's size in tests.
     """
 
-    stdout: TextIO
-    stderr: TextIO
-    environ: Mapping[str, str]
+    stdout: TextIO = field(default_factory=lambda: sys.stdout)
+    stderr: TextIO = field(default_factory=lambda: sys.stderr)
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     color: ColorName = "auto"
     quiet: bool = False
     asked: bool = False
