@@ -86,7 +86,7 @@ def run_command(
     file: Annotated[str, opt.argument("PLAN.json|-", "A plan file; - reads it from stdin.")] = "-",
     question: Annotated[
         list[str] | None,
-        opt.argument("QUESTION", "Replaces the plan's question; - attaches stdin.", show_default=False),
+        opt.argument("QUESTION", "Replaces the plan's question; - attaches stdin."),
     ] = None,
     files: opt.Files = None,
     check: opt.Check = None,
@@ -122,13 +122,7 @@ def run_command(
     raise typer.Exit(session.run(asked, only=only, plan=planned.plan).exit_code)
 
 
-NOT_WHILE_PLANNING = (
-    "recursion", "max_cost", "max_tokens", "max_calls", "max_time", "approve", "format",
-)  # fmt: skip
-"""Options that say something about running a plan."""
-
-
-@opt.with_run_options(omit=NOT_WHILE_PLANNING)
+@opt.with_run_options(omit=("recursion", "max_cost", "max_tokens", "max_calls", "max_time", "approve", "format"))
 def plan_command(
     context: typer.Context,
     options: opt.RunOptions,

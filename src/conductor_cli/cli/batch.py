@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -48,10 +48,8 @@ from conductor_cli.state.home import open_state
 if TYPE_CHECKING:
     from conductor_cli.state.postgres.records import SharedBatch
 
-NOT_IN_A_BATCH: Final = ("approve", "format", "max_cost")
 
-
-@opt.with_run_options(omit=NOT_IN_A_BATCH)
+@opt.with_run_options(omit=("approve", "format", "max_cost"))
 def batch_command(
     context: typer.Context,
     options: opt.RunOptions,

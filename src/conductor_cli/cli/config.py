@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -17,10 +17,6 @@ from conductor_cli.core.serialization import dump
 from conductor_cli.core.terminal_text import Column
 
 app = typer.Typer(help="Settings: where they come from and what they are.", no_args_is_help=True)
-
-FILE_SETTINGS: Final = ("conductor.model", "conductor.adapter")  # Settings that may name a file
-
-Name = Annotated[str, opt.argument("SECTION.KEY", "For example limits.steps.")]
 
 
 @app.command("show")
@@ -54,13 +50,13 @@ def show_settings_command(
 @app.command("set", context_settings={"ignore_unknown_options": True})  # a value may begin with a dash
 def set_setting_command(
     context: typer.Context,
-    name: Name,
+    name: Annotated[str, opt.argument("SECTION.KEY", "For example limits.steps.")],
     value: Annotated[str, opt.argument(None, "The new value; default removes the setting.")],
 ) -> None:
     """Change one setting in conductor's own file. config.toml and the environment take precedence over it."""
     item, paths = find_setting(name), app_paths(os.environ)
     file = Path(value).expanduser()
-    if name in FILE_SETTINGS and file.is_file():  # a setting applies in every directory
+    if name in ("conductor.model", "conductor.adapter") and file.is_file():  # a setting applies in every directory
         value = str(file.absolute())
     try:
         new = None if value == "default" else item.parse(value)

@@ -62,14 +62,11 @@ def eval_command(
             "rehearsal|basics|everyday|SUITE|FILE",
             "A built-in set, a published suite, or a file of cases. The set rehearsal runs the demo models, all "
             "others your workers.",
-            show_default=False,
         ),
     ] = None,
     systems: Annotated[
         str | None,
-        opt.option(
-            "--systems", f"Ways of using the workers to compare. Default: {DEFAULT}.", "all|A,B", show_default=False
-        ),
+        opt.option("--systems", f"Ways of using the workers to compare. Default: {DEFAULT}.", "all|A,B"),
     ] = None,
     count: Annotated[
         int | None, opt.option("--n", "Number of cases. Default: rehearsal 500, basics 60, all of a file.", "N", min=1)
@@ -100,7 +97,6 @@ def eval_command(
             "--fields",
             "How a JSON Lines, CSV or Parquet file of others names question, answer, choices, scorer, id, tags.",
             "FIELD=COLUMN,…",
-            show_default=False,
         ),
     ] = "",
     judge: Annotated[
@@ -109,7 +105,6 @@ def eval_command(
             "--judge",
             "Worker that judges answers: of cases with the scorer model, and beside the rules of all others.",
             "WORKER",
-            show_default=False,
         ),
     ] = "",
     parallel: opt.ParallelRuns = 8,

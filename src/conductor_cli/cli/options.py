@@ -63,7 +63,7 @@ HEADINGS: Final[dict[str, list[str]]] = {
 An option that is not listed is shown under "Options".
 """
 
-Words = Annotated[list[str] | None, argument("QUESTION", "The question; - reads it from stdin.", show_default=False)]
+Words = Annotated[list[str] | None, argument("QUESTION", "The question; - reads it from stdin.")]
 Files = Annotated[
     list[str] | None,
     option("--file -f", "Attach texts, images, PDFs, .docx, pages, directories; - is stdin.", "PATH..."),
@@ -166,7 +166,6 @@ class RunOptions:
         option(
             "--approve/--no-approve",
             "Show the plan and its estimated cost, and ask before any worker is called; or never ask.",
-            show_default=False,
         ),
     ] = None
     format: FormatOption = "answer"
@@ -180,11 +179,6 @@ class RunOptions:
     def worker_names(self) -> tuple[str, ...]:
         """The names of `--workers`. Raises `UsageError`."""
         return parse_names(self.workers)
-
-    @property
-    def approved(self) -> bool:
-        """Whether `--no-approve` was given. It is not a setting: no plan is shown, also where a policy asks for it."""
-        return self.approve is False
 
     def settings(self) -> dict[str, Any]:
         """What the options say, as checked settings by name. Raises `UsageError`."""

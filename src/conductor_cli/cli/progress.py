@@ -119,8 +119,6 @@ def crop_label(label: str, width: int) -> str:
 
 RUNNING_PERIOD: Final = 0.5  # Seconds between two drawings
 
-_ERASE: Final = "\r\x1b[2K"
-
 
 class RunningLine:
     """Names what runs and for how long: `waiting for fast 3 s, slow 3 s`. It is drawn only where `shown`."""
@@ -162,7 +160,7 @@ class RunningLine:
     def _write(self, text: str) -> None:
         if self._shown and (text or self._drawn):
             with suppress(OSError, ValueError):  # ValueError: the stream is closed
-                sys.stderr.write(_ERASE + crop_text(text, terminal_width(sys.stderr) - 1))
+                sys.stderr.write("\r\x1b[2K" + crop_text(text, terminal_width(sys.stderr) - 1))
                 sys.stderr.flush()
             self._drawn = bool(text)
 

@@ -153,7 +153,6 @@ def serve_command(
             "N",
             min=0,
             max=65535,
-            show_default=False,
         ),
     ] = None,
     open_: Annotated[bool, opt.option("--open", "Show the page in the browser.")] = False,
@@ -191,9 +190,7 @@ def launch_command(
     context: typer.Context,
     options: opt.RunOptions,
     client: Annotated[str, opt.argument("CLIENT", f"One of: {', '.join(CLIENTS)}.")],
-    arguments: Annotated[
-        list[str] | None, opt.argument("[-- ARGS]", "Arguments for the client.", show_default=False)
-    ] = None,
+    arguments: Annotated[list[str] | None, opt.argument("[-- ARGS]", "Arguments for the client.")] = None,
 ) -> None:
     """Start a coding client over a server of its own.
 

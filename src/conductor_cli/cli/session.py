@@ -86,7 +86,8 @@ class Session:
     @property
     def approves(self) -> bool:
         """Whether a person approves each plan before any worker is called."""
-        return bool(self.settings["policy.approve"]) and not self.options.approved
+        # `--no-approve` is not a setting: no plan is shown, also where a policy asks for it.
+        return bool(self.settings["policy.approve"]) and self.options.approve is not False
 
     def read_ended(self, name: str) -> Trace:
         """The trace of an earlier run. Prints which of its lines are damaged. Raises `UsageError` as the store does."""

@@ -49,7 +49,7 @@ from conductor_cli.state.run_list import OFFERED_NAMES, run_names
 from conductor_cli.views import choose_progress
 from conductor_cli.views.base import Stdout
 from conductor_cli.views.plan_text import plan_lines
-from conductor_cli.views.run_text import describe_file, question_line
+from conductor_cli.views.run_text import describe_file, question_line, shorten_line
 from conductor_cli.views.text_layout import BLANK, Printer, page_screen
 from conductor_cli.views.trace_text import step_lines, trace_lines
 
@@ -67,12 +67,6 @@ MODES: Final = {
     "auto": "a plan of up to five steps",
     "ultra": "the planner reasons first and reviews the answer",
 }
-
-
-def shorten_question(run: Trace) -> str:
-    """The beginning of a run's question, on one line."""
-    line = question_line(run)
-    return line if len(line) <= 60 else f"{line[:56]} ..."
 
 
 def describe_conversation(turns: Sequence[Trace]) -> str:
@@ -95,8 +89,6 @@ class SlashCommand:
     offers: tuple[Callable[[ChatSession], Offer], ...] = ()
     takes_file: bool = False
 
-
-MAX_LISTED: Final = 20  # Conversations that `/name` lists
 
 ALL: Final = "all"  # What `/workers` takes for every worker
 
@@ -195,9 +187,12 @@ def _rating(verdict: Verdict) -> Callable[[ChatSession, str], Awaitable[None]]:
 
 
 async def _cost(chat: ChatSession, _: str) -> None:
-    rows = [(str(number), run.usage, shorten_question(run)) for number, run in enumerate(chat.runs, start=1)]
+    rows = [(str(number), run.usage, question_line(run)) for number, run in enumerate(chat.runs, start=1)]
     rows.append(("all", chat.spent(), ""))
-    cells = [[run, f"{usage.calls:,}", f"{usage.tokens:,}", format_cost(usage), text] for run, usage, text in rows]
+    cells = [
+        [run, f"{usage.calls:,}", f"{usage.tokens:,}", format_cost(usage), shorten_line(text, 60)]
+        for run, usage, text in rows
+    ]
     columns = (Column("RUN"), Column("CALLS", drop=2), Column("TOKENS", drop=1), Column("COST", shrink=10))
     print_table((*columns, Column("QUESTION", shrink=16)), cells)
     print_notice("for other days and runs: conductor cost")
@@ -286,7 +281,7 @@ async def _name(chat: ChatSession, rest: str) -> None:
     print_notice(f"this conversation is called {chat.name}" if chat.name else "this conversation has no name")
     named = chat.session.conversations.read()
     if named:
-        print_table((Column("NAME", shrink=12), "LAST RUN"), [*islice(named.items(), MAX_LISTED)])
+        print_table((Column("NAME", shrink=12), "LAST RUN"), [*islice(named.items(), 20)])
         print_notice("/new, then /name NAME goes on with one; outside: conductor chat --name NAME")
 
 
@@ -297,7 +292,7 @@ async def _copy(chat: ChatSession, _: str) -> None:
 
 
 async def _undo(chat: ChatSession, _: str) -> None:
-    print_notice(f"removed: {shorten_question(chat.undo())}")
+    print_notice(f"removed: {shorten_line(question_line(chat.undo()), 60)}")
     print_notice(describe_conversation(chat.turns))
 
 

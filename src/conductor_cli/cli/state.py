@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 Action = Literal["check", "migrate", "export", "import", "release"]
 
-CLOCK_SECONDS: Final = 60.0
-"""How far the clock of this machine may be from that of the database before somebody is told."""
-
 _TAKES: Final = {"export": "DIR", "release": "HOLD"}
 
 
@@ -93,7 +90,7 @@ def _check(state: SharedState, *, json: bool) -> None:
         print_line(f"  {hold.id}  {hold.day}  {hold.worker}  {format_money(hold.cost)}  {hold.client}".rstrip())
     if expired:
         print_notice("an expired hold counts in full; where its call was not charged: conductor state release HOLD")
-    if abs(found.clock_ahead) > CLOCK_SECONDS:
+    if abs(found.clock_ahead) > 60:  # seconds
         side = "behind" if found.clock_ahead > 0 else "ahead of"
         away = format_duration(abs(found.clock_ahead))
         print_notice(f"the clock of this machine is {away} {side} that of the database, which counts")

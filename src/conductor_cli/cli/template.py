@@ -36,8 +36,8 @@ Action = Literal["list", "show", "save", "edit"]
 
 def template_command(
     context: typer.Context,
-    action: Annotated[Action, opt.argument(None, "What to do.", show_default=False)],
-    name: Annotated[str | None, opt.argument("NAME", "The template's name.", show_default=False)] = None,
+    action: Annotated[Action, opt.argument(None, "What to do.")],
+    name: Annotated[str | None, opt.argument("NAME", "The template's name.")] = None,
     run: Annotated[str, opt.argument("RUN", "The run of which save makes a template.")] = "last",
     json: opt.Json = False,
 ) -> None:

@@ -28,8 +28,6 @@ TWICE: Final = 2.0
 ENDING: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 """Signals that ask a chat to end. Windows has no SIGHUP."""
 
-_SHOW_CURSOR: Final = b"\r\n\x1b[?25h"
-
 
 @contextmanager
 def stop_on_signals(run: Run, *, chat: bool = False) -> Iterator[None]:
@@ -69,7 +67,7 @@ def _end_process() -> None:
     """End the process by SIGINT, as if it had no handler. A terminal gets its cursor and its mode back first."""
     with suppress(OSError, ValueError):
         if sys.stderr.isatty():
-            os.write(sys.stderr.fileno(), _SHOW_CURSOR)
+            os.write(sys.stderr.fileno(), b"\r\n\x1b[?25h")  # shows the cursor
     restore_terminal()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.raise_signal(signal.SIGINT)

@@ -18,10 +18,6 @@ from conductor_cli.core.plan import MAX_STEPS
 from conductor_cli.train.job import is_first
 from conductor_cli.train.recipe import DEFAULT_RECIPE, LoraSettings
 
-INCOMPLETE: Final = 3  # The exit code if --minutes ended before all steps were done
-
-INTERRUPTED: Final = 130
-
 TUNED: Final = {
     "group": (2, "plans sampled for each case"), "draws": (1, "runs of each plan"),
     "tries": (1, "times that a group is drawn until its rewards differ"), "rate": (0.0, "highest learning rate"),
@@ -126,12 +122,20 @@ def _train(training: Training, *, yes: bool, quiet: bool) -> None:
         complete = training.run(print_line)
     except KeyboardInterrupt:
         print_notice("stopped; run the same command again to resume: no answer is asked for twice")
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(130) from None
     if not complete:
         print_line("the time is up; run the same command again to continue")
-        raise typer.Exit(INCOMPLETE)
-    if is_first():
-        _finish(training)
+        raise typer.Exit(3)  # as `--minutes` says
+    if not is_first():
+        return
+    for line in training.summary():
+        print_line(line)
+    if training.request.export:
+        path, profile = training.export(), training.request.recipe.profile
+        print_line(f"exported: {path}")
+        print_line(f"to plan with it: conductor model import {path} --base NAME|FILE")
+        if profile != DEFAULT_RECIPE.profile:
+            print_line(f"                 conductor config set conductor.profile {profile}")
 
 
 def _tuned(texts: Sequence[str] | None) -> dict[str, Any]:
@@ -146,17 +150,3 @@ def _tuned(texts: Sequence[str] | None) -> dict[str, Any]:
             expected = "true or false" if isinstance(least, bool) else f"a number, at least {least}"
             raise UsageError(f"{name} ({about}) takes {expected}, not {value!s:.40}")
     return changes
-
-
-def _finish(training: Training) -> None:
-    """Export the result if that is wanted, and say how to use it."""
-    request = training.request
-    for line in training.summary():
-        print_line(line)
-    if not request.export:
-        return
-    path = training.export()
-    print_line(f"exported: {path}")
-    print_line(f"to plan with it: conductor model import {path} --base NAME|FILE")
-    if request.recipe.profile != DEFAULT_RECIPE.profile:
-        print_line(f"                 conductor config set conductor.profile {request.recipe.profile}")

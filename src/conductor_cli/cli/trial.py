@@ -30,9 +30,7 @@ MAX_COST: Final = "0.50"
 
 def try_command(
     context: typer.Context,
-    cases: Annotated[
-        str | None, opt.argument("CASES.jsonl", "Your own cases; else questions that ship.", show_default=False)
-    ] = None,
+    cases: Annotated[str | None, opt.argument("CASES.jsonl", "Your own cases; else questions that ship.")] = None,
     count: Annotated[int, opt.option("--n", "Number of cases.", "N", min=2)] = 12,
     workers: opt.WorkersOption = None,
     pool: opt.PoolOption = None,

@@ -34,7 +34,7 @@ def tune_command(
     context: typer.Context,
     cases: Annotated[
         str,
-        opt.argument("CASES.jsonl|SUITE|rehearsal", "Questions of your kind with their answers.", show_default=False),
+        opt.argument("CASES.jsonl|SUITE|rehearsal", "Questions of your kind with their answers."),
     ],
     output: Annotated[Path, opt.option("--out -o", "Where the planner is written if it pays.", f"FILE{SUFFIX}")] = Path(
         f"tuned{SUFFIX}"
@@ -45,7 +45,6 @@ def tune_command(
             "--encoder",
             "Small local model that reads the questions. Default: the local planner.",
             "FILE.gguf|NAME",
-            show_default=False,
         ),
     ] = "",
     plans: Annotated[
@@ -63,7 +62,6 @@ def tune_command(
             "--reflector",
             "Worker that improves what the planner reads. Default: the model that plans.",
             "WORKER",
-            show_default=False,
         ),
     ] = "",
     count: Annotated[int | None, opt.option("--n", "Number of cases.", "N", min=MIN_CASES)] = None,

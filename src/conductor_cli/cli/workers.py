@@ -160,7 +160,6 @@ def add_worker_command(
         opt.argument(
             "PROGRAM ARG",
             "After --: the program of kind command, or more arguments for codex and other agents.",
-            show_default=False,
         ),
     ] = None,
     kind: Annotated[

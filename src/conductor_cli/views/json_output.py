@@ -57,12 +57,6 @@ def write_json(stdout: Stdout, line: str) -> None:
     stdout.write(line + "\n")
 
 
-def run_state(trace: Trace, *, live: bool = False) -> str:
-    """Return `state` of a run in JSON, where `partial` is a field of its own."""
-    found = trace.outcome(live=live)
-    return "finished" if found == "partial" else found
-
-
 def run_json(trace: Trace, path: str | None, *, live: bool = False, prompts: bool = False) -> dict[str, Any]:
     """The run as one JSON object; with `prompts`, also what each worker was sent.
 
@@ -70,8 +64,9 @@ def run_json(trace: Trace, path: str | None, *, live: bool = False, prompts: boo
     `answer` is null when there is none, and `trace` when no file, `path`, has the run. `notices` holds also what was
     recovered, and the notices of nested runs. Money is text, as in the trace, because a float is not exact.
     """
+    state = trace.outcome(live=live)
     return {
-        "state": run_state(trace, live=live),
+        "state": "finished" if state == "partial" else state,
         "answer": trace.answer if trace.state == "finished" else None, "partial": trace.partial,
         "error": dump(trace.error and with_hint(trace.error)), "run": trace.run,
         "trace": path, "resumed": trace.resumed or None, "mode": trace.mode,
