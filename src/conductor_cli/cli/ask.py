@@ -85,8 +85,7 @@ def run_command(
     options: opt.RunOptions,
     file: Annotated[str, opt.argument("PLAN.json|-", "A plan file; - reads it from stdin.")] = "-",
     question: Annotated[
-        list[str] | None,
-        opt.argument("QUESTION", "Replaces the plan's question; - attaches stdin."),
+        list[str] | None, opt.argument("QUESTION", "Replaces the plan's question; - attaches stdin.")
     ] = None,
     files: opt.Files = None,
     check: opt.Check = None,

@@ -65,8 +65,7 @@ def eval_command(
         ),
     ] = None,
     systems: Annotated[
-        str | None,
-        opt.option("--systems", f"Ways of using the workers to compare. Default: {DEFAULT}.", "all|A,B"),
+        str | None, opt.option("--systems", f"Ways of using the workers to compare. Default: {DEFAULT}.", "all|A,B")
     ] = None,
     count: Annotated[
         int | None, opt.option("--n", "Number of cases. Default: rehearsal 500, basics 60, all of a file.", "N", min=1)

@@ -32,19 +32,14 @@ from conductor_cli.models.router import SUFFIX, write_planner
 
 def tune_command(
     context: typer.Context,
-    cases: Annotated[
-        str,
-        opt.argument("CASES.jsonl|SUITE|rehearsal", "Questions of your kind with their answers."),
-    ],
+    cases: Annotated[str, opt.argument("CASES.jsonl|SUITE|rehearsal", "Questions of your kind with their answers.")],
     output: Annotated[Path, opt.option("--out -o", "Where the planner is written if it pays.", f"FILE{SUFFIX}")] = Path(
         f"tuned{SUFFIX}"
     ),
     encoder: Annotated[
         str,
         opt.option(
-            "--encoder",
-            "Small local model that reads the questions. Default: the local planner.",
-            "FILE.gguf|NAME",
+            "--encoder", "Small local model that reads the questions. Default: the local planner.", "FILE.gguf|NAME"
         ),
     ] = "",
     plans: Annotated[
@@ -59,9 +54,7 @@ def tune_command(
     reflector: Annotated[
         str,
         opt.option(
-            "--reflector",
-            "Worker that improves what the planner reads. Default: the model that plans.",
-            "WORKER",
+            "--reflector", "Worker that improves what the planner reads. Default: the model that plans.", "WORKER"
         ),
     ] = "",
     count: Annotated[int | None, opt.option("--n", "Number of cases.", "N", min=MIN_CASES)] = None,

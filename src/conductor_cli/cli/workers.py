@@ -158,8 +158,7 @@ def add_worker_command(
     words: Annotated[
         list[str] | None,
         opt.argument(
-            "PROGRAM ARG",
-            "After --: the program of kind command, or more arguments for codex and other agents.",
+            "PROGRAM ARG", "After --: the program of kind command, or more arguments for codex and other agents."
         ),
     ] = None,
     kind: Annotated[
