@@ -186,10 +186,8 @@ def argument_lines(call: ToolCall) -> list[str]:
 def check_terminal() -> None:
     """Raise `UsageError` where nobody can be asked."""
     if not has_terminal():
-        raise UsageError(
-            "there is no terminal on which to approve the plan",
-            hint='conductor plan "…" > plan.json, read it, then: conductor run plan.json --no-approve',
-        )
+        hint = 'conductor plan "…" > plan.json, read it, then: conductor run plan.json --no-approve'
+        raise UsageError("there is no terminal on which to approve the plan", hint=hint)
 
 
 def edit_text(text: str, terminal: int, stopped: Callable[[], bool], name: str = FILE_NAME) -> str:

@@ -50,10 +50,8 @@ def ask_command(
 ) -> None:
     """Ask a question: plan it, run the plan over the workers, print the answer."""
     if resume is not None and (template or question or file or system or schema or continued or continue_from):
-        raise UsageError(
-            "--resume takes no question: it finishes the stored one",
-            hint="to ask a new question in the same conversation: --continue",
-        )
+        hint = "to ask a new question in the same conversation: --continue"
+        raise UsageError("--resume takes no question: it finishes the stored one", hint=hint)
     only = options.worker_names
     session = Session(context.obj, options, options.settings() | opt.check_flags({"learning.check": check}))
     if resume is not None:

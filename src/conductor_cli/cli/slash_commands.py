@@ -178,9 +178,8 @@ async def _trace(chat: ChatSession, rest: str) -> None:
 def _rating(verdict: Verdict) -> Callable[[ChatSession, str], Awaitable[None]]:
     async def rate(chat: ChatSession, rest: str) -> None:
         if rest and not rest.isdecimal():
-            raise UsageError(
-                f"{rest!r:.40} is not a step", hint=f"for example: /{verdict}, or of one step: /{verdict} 2"
-            )
+            hint = f"for example: /{verdict}, or of one step: /{verdict} 2"
+            raise UsageError(f"{rest!r:.40} is not a step", hint=hint)
         print_notice(describe_rating(await chat.rate(verdict, int(rest or 0))))
 
     return rate

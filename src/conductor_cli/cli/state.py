@@ -42,9 +42,8 @@ def state_command(
     settings = opt.stored_settings(context)
     state = open_state(settings.paths)
     if isinstance(state, FileState):
-        raise UsageError(
-            f"the state is in files: {state.place}", hint="the setting state names a database: docs/scale.md"
-        )
+        hint = "the setting state names a database: docs/scale.md"
+        raise UsageError(f"the state is in files: {state.place}", hint=hint)
     if action in _TAKES and what is None:
         raise UsageError(f"state {action} needs {_TAKES[action]}", hint=f"conductor state {action} {_TAKES[action]}")
     try:

@@ -162,9 +162,8 @@ def confirm_cost(estimate: Sequence[str], what: str, *, yes: bool, quiet: bool) 
     if yes:
         return True
     if not can_ask():
-        raise UsageError(
-            f"{what} may cost money and needs a confirmation", hint="check the estimate, then run it again with --yes"
-        )
+        hint = "check the estimate, then run it again with --yes"
+        raise UsageError(f"{what} may cost money and needs a confirmation", hint=hint)
     # Inside an event loop, Ctrl-C would otherwise wait for the line to be read.
     with handle_signal(signal.SIGINT, signal.default_int_handler):
         return confirm("Continue?", default=False)

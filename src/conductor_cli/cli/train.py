@@ -76,9 +76,8 @@ def train_command(
     if json and not dry_run:
         raise UsageError("--json needs --dry-run", hint="a training writes its metrics to DIR/curve.jsonl")
     if export and not lora:
-        raise UsageError(
-            "--export needs --lora", hint="convert a fully trained checkpoint with llama.cpp's convert_hf_to_gguf.py"
-        )
+        hint = "convert a fully trained checkpoint with llama.cpp's convert_hf_to_gguf.py"
+        raise UsageError("--export needs --lora", hint=hint)
     settings = opt.stored_settings(context)
     changes = {
         "base": base, "profile": profile, "steps": steps, "prompts": prompts, "seed": seed,

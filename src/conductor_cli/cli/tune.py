@@ -70,9 +70,8 @@ def tune_command(
     """Learn from your cases which worker to ask, how to plan, and whether planning pays; say so where it is proved."""
     settings = opt.stored_settings(context, {"conductor.model": conductor, "conductor.pool": pool})
     if output.suffix != SUFFIX or not output.absolute().parent.is_dir():
-        raise UsageError(
-            f"cannot write {output}", hint=f"name a file that ends with {SUFFIX}, in a directory that exists"
-        )
+        hint = f"name a file that ends with {SUFFIX}, in a directory that exists"
+        raise UsageError(f"cannot write {output}", hint=hint)
     name, loaded = load_cases(cases, file=None, count=count, seed=seed)
     if len(loaded) < MIN_CASES:
         raise UsageError(f"{len(loaded)} cases are too few to prove anything", hint=f"give at least {MIN_CASES}")

@@ -222,10 +222,8 @@ class DataPolicy:
         if plans:
             self.pool_policy.check_conductor()
         if self.allowed and not any(map(self._may_see_files, self.allowed)):
-            raise PolicyError(
-                "no allowed worker may be shown the attached files: policy.files_only names none of them",
-                hint=f"ask without the files, or change the rule; {POLICY_HINT}",
-            )
+            message = "no allowed worker may be shown the attached files: policy.files_only names none of them"
+            raise PolicyError(message, hint=f"ask without the files, or change the rule; {POLICY_HINT}")
         if not self.allowed:
             alone = "it may not be shown all of the question, and one worker answers alone"
             raise no_worker_error({name: self.pool_policy.denial_reason(name) or alone for name in self.excluded})

@@ -121,10 +121,8 @@ class PoolPolicy:
         """Raise `PolicyError` where the conductor must not be asked, whatever the question."""
         denied = self.denial_reason(SELF)
         if denied:
-            raise PolicyError(
-                f"the policy forbids asking the planner ({self.party(SELF).recipient}): {denied}",
-                hint="plan with a local model: conductor model use NAME",
-            )
+            message = f"the policy forbids asking the planner ({self.party(SELF).recipient}): {denied}"
+            raise PolicyError(message, hint="plan with a local model: conductor model use NAME")
 
 
 def permitted_pool(pool: Pool, pool_policy: PoolPolicy) -> Pool:

@@ -212,9 +212,8 @@ class Evaluation:
             text = escape_json(json.dumps(dump(spec), ensure_ascii=False, indent=2))
             disk.write_atomically(directory / SPEC, f"{text}\n", mode=0o600)
         except OSError as error:
-            raise UsageError(
-                f"cannot write {directory}: {error.strerror}", hint="make it writable and free some space"
-            ) from None
+            hint = "make it writable and free some space"
+            raise UsageError(f"cannot write {directory}: {error.strerror}", hint=hint) from None
         return cls(directory)
 
     @property

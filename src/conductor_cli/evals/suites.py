@@ -232,9 +232,8 @@ def suite_by_columns(name: str, text: str) -> Suite:
     wrong = next((field for field, column in columns.items() if field not in FIELDS or not column), "")
     if wrong or not {"question", "answer"} <= columns.keys():
         hint = f"for example: --fields question=problem,answer=target; fields: {', '.join(FIELDS)}"
-        raise UsageError(
-            f"--fields: {wrong!r:.40} is not FIELD=COLUMN" if wrong else "--fields needs question and answer", hint=hint
-        )
+        message = f"--fields: {wrong!r:.40} is not FIELD=COLUMN" if wrong else "--fields needs question and answer"
+        raise UsageError(message, hint=hint)
     return Suite(name=name, reader=by_columns(columns), file="--fields with the names of its columns")
 
 

@@ -69,10 +69,8 @@ def start_run(  # noqa: PLR0913 - each is a way to run it
     )
     for attachment in question.attachments:
         if conductor.attachments is None or not conductor.attachments.holds(attachment):
-            raise UsageError(
-                f"{one_line(attachment.name)} is not stored any more",
-                hint="attach it again: -f FILE; it is deleted with the last trace that needs it",
-            )
+            hint = "attach it again: -f FILE; it is deleted with the last trace that needs it"
+            raise UsageError(f"{one_line(attachment.name)} is not stored any more", hint=hint)
     message, hint = ("", "") if resume is not None else nobody_sees(state.media_access, conductor.unavailable)
     if message:
         raise UsageError(message, hint=hint)

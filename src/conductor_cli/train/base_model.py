@@ -55,17 +55,14 @@ def measure_base_model(name: str, lora: LoraSettings | None = None) -> BaseModel
     """The base model in a directory, or with an id in the Hugging Face cache, by its files. Raises `ConfigError`."""
     path, config_file = Path(name).expanduser(), None
     if path.suffix == ".gguf" or path.is_file():
-        raise ConfigError(
-            f"{name} is a file; training needs a model directory in Hugging Face format", hint="use --base DIR"
-        )
+        hint = "use --base DIR"
+        raise ConfigError(f"{name} is a file; training needs a model directory in Hugging Face format", hint=hint)
     if not path.is_dir():
         with suppress(OSError, ValueError):  # not a valid model id
             config_file = cached_path(name, "main", "config.json")
         if config_file is None:
-            raise ConfigError(
-                f"the base model {name} is neither a directory nor in the Hugging Face cache",
-                hint=f"hf download {name}, or use a directory: --base DIR",
-            )
+            hint = f"hf download {name}, or use a directory: --base DIR"
+            raise ConfigError(f"the base model {name} is neither a directory nor in the Hugging Face cache", hint=hint)
     directory = config_file.parent if config_file else path.absolute()
     with _explain_errors(name):
         config = json.loads((directory / "config.json").read_text())
@@ -116,10 +113,8 @@ def find_base_model(name: str, lora: LoraSettings | None = None) -> BaseModel:
             base.directory, local_files_only=True, trust_remote_code=False, padding_side="left"
         )
     if not tokenizer.chat_template:
-        raise ConfigError(
-            f"{name} has no chat template, so it cannot be asked for a plan",
-            hint="use an instruction-tuned model, or add a chat_template.jinja to its directory",
-        )
+        hint = "use an instruction-tuned model, or add a chat_template.jinja to its directory"
+        raise ConfigError(f"{name} has no chat template, so it cannot be asked for a plan", hint=hint)
     return replace(base, tokenizer=tokenizer)
 
 
@@ -144,10 +139,8 @@ def check_memory(base: BaseModel, recipe: Recipe) -> str:
         needed += 2 * base.weights
     gpu, processes = torch.cuda.is_available(), process_count()
     if gpu and processes == 1 and (gpus := torch.cuda.device_count()) > 1:
-        raise ConfigError(
-            f"there are {gpus} GPUs, and one process cannot train on several",
-            hint="use accelerate launch (see docs/train.md), or only one of them: CUDA_VISIBLE_DEVICES=0",
-        )
+        hint = "use accelerate launch (see docs/train.md), or only one of them: CUDA_VISIBLE_DEVICES=0"
+        raise ConfigError(f"there are {gpus} GPUs, and one process cannot train on several", hint=hint)
     there = torch.cuda.get_device_properties(0).total_memory if gpu else read_memory().total
     sampler = int(recipe.vllm_memory * there) if recipe.vllm else 0
     if sampler and sampler <= 2 * base.weights:
@@ -221,10 +214,8 @@ def longest_prompt(base: BaseModel, prompts: list[list[dict[str, str]]]) -> int:
     try:
         texts = [render_chat(base.tokenizer, prompt) for prompt in prompts]
     except Exception as error:
-        raise ConfigError(
-            f"the chat template of {base.directory} rejects a conductor's messages: {short_line(str(error))}",
-            hint="use a model whose template accepts a system message",
-        ) from error
+        message = f"the chat template of {base.directory} rejects a conductor's messages: {short_line(str(error))}"
+        raise ConfigError(message, hint="use a model whose template accepts a system message") from error
     return max(map(len, base.tokenizer(texts)["input_ids"]))
 
 
@@ -249,7 +240,5 @@ def _explain_errors(name: str) -> Iterator[None]:
     except ConfigError:
         raise
     except Exception as error:
-        raise ConfigError(
-            f"{name} cannot be used as a base model: {short_line(str(error)) or type(error).__name__}",
-            hint="use another, or download it again",
-        ) from error
+        message = f"{name} cannot be used as a base model: {short_line(str(error)) or type(error).__name__}"
+        raise ConfigError(message, hint="use another, or download it again") from error

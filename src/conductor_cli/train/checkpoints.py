@@ -66,10 +66,8 @@ def check_same_training(directory: Path, settings: Mapping[str, Any]) -> None:
     with suppress(ValueError):
         stored = dict(json.loads(path.read_text()))
     differing = sorted(name for name in {*stored, *wanted} if stored.get(name) != wanted.get(name))
-    raise ConfigError(
-        f"{directory} holds another training: it differs in {', '.join(differing)}",
-        hint="remove it to start over, or choose another directory: --out",
-    )
+    hint = "remove it to start over, or choose another directory: --out"
+    raise ConfigError(f"{directory} holds another training: it differs in {', '.join(differing)}", hint=hint)
 
 
 def write_settings(directory: Path, settings: Mapping[str, Any]) -> None:
@@ -87,18 +85,16 @@ def exclusive_directory(directory: Path) -> Iterator[None]:
     """
 
     def refuse() -> None:
-        raise ConfigError(
-            f"another training is running in {directory}", hint="wait until it ends, or choose another directory: --out"
-        )
+        hint = "wait until it ends, or choose another directory: --out"
+        raise ConfigError(f"another training is running in {directory}", hint=hint)
 
     # Only the lock's own errors are about the directory, not those of the training inside.
     with ExitStack() as stack:
         try:
             stack.enter_context(exclusive_lock(directory / ".lock", refuse))
         except OSError as error:
-            raise ConfigError(
-                f"{directory} cannot be written: {error.strerror}", hint="choose another directory: --out"
-            ) from error
+            hint = "choose another directory: --out"
+            raise ConfigError(f"{directory} cannot be written: {error.strerror}", hint=hint) from error
         yield
 
 

@@ -244,16 +244,13 @@ def train_model(
             # What torch says of a file that it cannot read is advice to load it without protection.
             unreadable = isinstance(error, EOFError | UnpicklingError)
             problem = "its checkpoint cannot be read" if unreadable else short_line(str(error))
-            raise ConfigError(
-                f"training stopped after step {trainer.state.global_step}: {problem}",
-                hint=f"check the free space of {job.directory}, {damaged}and run the same command again to resume",
-            ) from error
+            message = f"training stopped after step {trainer.state.global_step}: {problem}"
+            hint = f"check the free space of {job.directory}, {damaged}and run the same command again to resume"
+            raise ConfigError(message, hint=hint) from error
     if callback.broken_step:
         good = last_checkpoint(job.directory)
-        raise ConfigError(
-            f"the weights are not finite numbers after step {callback.broken_step}: training stopped",
-            hint=f"the last good checkpoint is {good}" if good else "check the base model",
-        )
+        message = f"the weights are not finite numbers after step {callback.broken_step}: training stopped"
+        raise ConfigError(message, hint=f"the last good checkpoint is {good}" if good else "check the base model")
     return bool(trainer.state.global_step >= job.curriculum.steps)
 
 
@@ -370,9 +367,8 @@ def run_session(base: BaseModel, recipe: Recipe, job: TrainingJob) -> bool:
             job.validation = job.curriculum.validation_tasks()
         return train_model(model, base.tokenizer, job, trl_arguments(recipe), adapter)
     except (torch.OutOfMemoryError, MemoryError) as error:
-        raise ConfigError(
-            "not enough memory for a training step", hint="use --lora, or more GPUs: see docs/train.md"
-        ) from error
+        hint = "use --lora, or more GPUs: see docs/train.md"
+        raise ConfigError("not enough memory for a training step", hint=hint) from error
 
 
 def trl_arguments(recipe: Recipe) -> dict[str, Any]:

@@ -92,6 +92,5 @@ def require(library: str) -> Iterator[None]:
         yield
     except ImportError as error:
         extra = "trl[vllm]" if library == "vllm" else "conductor-llm[train]"
-        raise ConfigError(
-            f"training needs {library}, which cannot be imported: {error}", hint=f"pip install '{extra}'"
-        ) from error
+        hint = f"pip install '{extra}'"
+        raise ConfigError(f"training needs {library}, which cannot be imported: {error}", hint=hint) from error

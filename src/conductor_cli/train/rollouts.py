@@ -336,10 +336,8 @@ class Rollouts:
         if limit := (self.budget and self.budget.exhausted) or self._day_limit:
             raise limit
         if error := (self.cache and self.cache.error) or (self.budget and self.budget.write_error):
-            raise ConfigError(
-                f"the workers' answers can no longer be stored: {error.strerror}",
-                hint="free some disk space, then run the same command again",
-            )
+            hint = "free some disk space, then run the same command again"
+            raise ConfigError(f"the workers' answers can no longer be stored: {error.strerror}", hint=hint)
         # An invalid plan was never run, so no worker can have failed at it.
         ran, failed = sum(it.valid for it in outcomes), sum(it.reward is None for it in outcomes)
         if 2 * failed > ran:
