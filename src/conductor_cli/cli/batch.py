@@ -18,17 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from conductor_cli.app.batch import (
-    Asked,
-    Batch,
-    BatchItem,
-    BatchProgress,
-    asked_of,
-    failed_path,
-    open_batch,
-    run_batch,
-    sort_answers,
-)
+from conductor_cli.app import batch as batches
 from conductor_cli.app.driver import begin_run, perform
 from conductor_cli.app.ray_jobs import ask_over_nodes, check_node, models_of, ray_cluster
 from conductor_cli.app.shared_batch import SHARD, SharedItems, batch_hash
@@ -83,7 +73,7 @@ def batch_command(
         questions=questions, out=out, parallel=parallel, ray=ray, max_cost=opt.parse_cost(max_cost), yes=yes
     )  # fmt: skip
     try:
-        with open_batch(questions, out, session.settings.paths.state / "batches") as batch:
+        with batches.open_batch(questions, out, session.settings.paths.state / "batches") as batch:
             gc.freeze()  # what is loaded stays: to look at it again costs a tenth of the time of a question
             gc.set_threshold(20_000, 20, 50)  # runs leave few circles: seldomer costs 20 MB and saves a twentieth
             factory: Callable[[], asyncio.AbstractEventLoop] | None = None
@@ -94,7 +84,7 @@ def batch_command(
             with asyncio.Runner(loop_factory=factory) as runner:
                 code = runner.run(_run(session, batch, request))
             if order == "input" and not batch.retries:
-                sort_answers(questions, out)
+                batches.sort_answers(questions, out)
     # asyncio turns Ctrl-C into KeyboardInterrupt after it has cancelled the task; SIGTERM only cancels it.
     except KeyboardInterrupt:
         code = 128 + signal.SIGINT
@@ -113,7 +103,7 @@ class _Request:
     yes: bool
 
 
-async def _run(session: Session, batch: Batch, request: _Request) -> int:
+async def _run(session: Session, batch: batches.Batch, request: _Request) -> int:
     """Ask what is left; returns the exit code."""
     progress = batch.progress
     if progress.done:
@@ -137,7 +127,7 @@ async def _run(session: Session, batch: Batch, request: _Request) -> int:
     return _report(session, batch.progress, request)
 
 
-def _is_agreed(session: Session, conductor: Conductor, progress: BatchProgress, request: _Request) -> bool:
+def _is_agreed(session: Session, conductor: Conductor, progress: batches.BatchProgress, request: _Request) -> bool:
     """Whether the batch may cost what it will: by `--yes`, `--max-cost` or at the prompt, or because it costs nothing.
 
     Raises `PolicyError` where a limit cannot be enforced.
@@ -154,7 +144,7 @@ def _is_agreed(session: Session, conductor: Conductor, progress: BatchProgress, 
 
 
 async def _ask_all(
-    session: Session, batch: Batch, conductor: Conductor, budget: Budget, parallel: int, node: str | None
+    session: Session, batch: batches.Batch, conductor: Conductor, budget: Budget, parallel: int, node: str | None
 ) -> Failure | None:
     """Ask what is left, and show how far it is; returns why it stopped early. `node` is that of Ray, None without."""
     task = asyncio.current_task()
@@ -165,7 +155,7 @@ async def _ask_all(
         on_signal(signal.SIGTERM, task.cancel),
     ):
         show = _rate(display, batch.progress)
-        run = partial(run_batch, batch, parallel=parallel, budget=budget, tell=show)
+        run = partial(batches.run_batch, batch, parallel=parallel, budget=budget, tell=show)
         ask = partial(_ask, session, conductor)
         try:
             if node is not None:
@@ -183,7 +173,7 @@ async def _ask_all(
             raise
 
 
-def _shards(session: Session, batch: Batch, models: str) -> SharedBatch | None:
+def _shards(session: Session, batch: batches.Batch, models: str) -> SharedBatch | None:
     """Return what other machines with the same database know of this batch; None where it is this machine's alone."""
     if batch.retries or not session.stores_traces:
         return None
@@ -191,33 +181,33 @@ def _shards(session: Session, batch: Batch, models: str) -> SharedBatch | None:
     return state.batch(batch_hash(batch.source, batch.answers.path, models), -(-batch.progress.total // SHARD))
 
 
-async def _ask(session: Session, conductor: Conductor, item: BatchItem) -> Asked:
+async def _ask(session: Session, conductor: Conductor, item: batches.BatchItem) -> batches.Asked:
     job = session.job(item.question())
     try:
         run = begin_run(job, conductor)
     except UsageError as error:  # too large, or of another kind than the workers read
-        return asked_of(item, Trace(error=error.failure), stores=False)
+        return batches.asked_of(item, Trace(error=error.failure), stores=False)
     async with aclosing(perform(run, job)) as events:
         async for _ in events:
             pass
-    return asked_of(item, run.trace, stores=session.stores_traces)
+    return batches.asked_of(item, run.trace, stores=session.stores_traces)
 
 
 async def _ask_nodes(
-    session: Session, batch: Batch, conductor: Conductor, budget: Budget, parallel: int, node: str
-) -> AsyncGenerator[Asked, None]:
+    session: Session, batch: batches.Batch, conductor: Conductor, budget: Budget, parallel: int, node: str
+) -> AsyncGenerator[batches.Asked, None]:
     """Ask what is left on the nodes of Ray. Each must have the same models and policy as this machine."""
     opener = partial(_open_on_node, session.common, session.options, node, models_of(conductor))
     async with aclosing(ask_over_nodes(batch.items, opener, parallel=parallel, budget=budget)) as results:
         async for item, result in results:
             lost = isinstance(result, Failure)
-            yield asked_of(item, Trace(error=result), stores=False) if lost else result
+            yield batches.asked_of(item, Trace(error=result), stores=False) if lost else result
 
 
 @asynccontextmanager
 async def _open_on_node(
     common: opt.GlobalOptions, options: opt.RunOptions, first: str, models: str
-) -> AsyncIterator[Callable[[BatchItem], Awaitable[Asked]]]:
+) -> AsyncIterator[Callable[[batches.BatchItem], Awaitable[batches.Asked]]]:
     """Open a conductor on a node of Ray, by the settings and keys of that node."""
     session = Session(common, options)
     check_node(session.settings, first)
@@ -228,15 +218,15 @@ async def _open_on_node(
         yield partial(_ask, session, share_models(opened, {}))
 
 
-def _stopped_line(progress: BatchProgress) -> str:
+def _stopped_line(progress: batches.BatchProgress) -> str:
     return f"stopped: {progress.done:,} of {progress.total:,} questions are done; the same command continues"
 
 
-def _rate(display: ProgressDisplay, begun: BatchProgress) -> Callable[[BatchProgress], None]:
+def _rate(display: ProgressDisplay, begun: batches.BatchProgress) -> Callable[[batches.BatchProgress], None]:
     """Return what shows the progress of a batch: how many a second, how many failed, and what it costs."""
     started = shown = time.monotonic()
 
-    def show(progress: BatchProgress) -> None:
+    def show(progress: batches.BatchProgress) -> None:
         nonlocal shown
         now = time.monotonic()
         if now - shown < 0.1 and progress.done < progress.total:
@@ -251,13 +241,13 @@ def _rate(display: ProgressDisplay, begun: BatchProgress) -> Callable[[BatchProg
     return show
 
 
-def _report(session: Session, progress: BatchProgress, request: _Request) -> int:
+def _report(session: Session, progress: batches.BatchProgress, request: _Request) -> int:
     """Say what came of the batch, and how to ask the failed ones again; returns the exit code."""
     cost = f", {format_money(progress.cost)}" if progress.cost else ""
     session.tell(f"{format_count(progress.answered, 'answer')} in {request.out}{cost}")
     if not progress.failed:
         return 0
-    failed = failed_path(request.out)
+    failed = batches.failed_path(request.out)
     # The options of this command, with another input.
     words = [str(failed) if word == str(request.questions) else word for word in sys.argv[1:]]
     again = shlex.join(["conductor", *words]) if str(failed) in words else ""

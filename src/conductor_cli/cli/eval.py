@@ -17,26 +17,11 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from conductor_cli.app.evaluation import (
-    EvaluationRequest,
-    fetch_suite,
-    find_evaluation,
-    load_cases,
-    open_evaluation,
-    stored_evaluations,
-)
+from conductor_cli.app import evaluation as evaluations
 from conductor_cli.app.ray_jobs import ray_cluster
 from conductor_cli.app.rehearsal import NAME as REHEARSAL
 from conductor_cli.cli import options as opt
-from conductor_cli.cli.output import (
-    print_error,
-    print_json,
-    print_line,
-    print_notice,
-    print_table,
-    print_text,
-    terminal_width,
-)
+from conductor_cli.cli import output as out
 from conductor_cli.cli.progress import show_progress
 from conductor_cli.cli.terminal_input import confirm_cost, on_signal
 from conductor_cli.config import Settings, load_settings
@@ -131,16 +116,16 @@ def eval_command(
         _print_list(settings, json=json)
         return
     if show is not None:
-        _print_report(find_evaluation(show, settings), json=json)
+        _print_report(evaluations.find_evaluation(show, settings), json=json)
         return
     if file is None and cases in SUITES and not Path(cases).exists():  # from the hub the first time
         with show_progress(settings, quiet=context.obj.quiet, unit="bytes") as display:
-            file = str(fetch_suite(SUITES[cases], settings, display.update))
-    name, loaded = load_cases(str(cases), file=file, count=count, seed=seed, columns=columns)
+            file = str(evaluations.fetch_suite(SUITES[cases], settings, display.update))
+    name, loaded = evaluations.load_cases(str(cases), file=file, count=count, seed=seed, columns=columns)
     if print_cases:
-        print_line(write_cases(loaded).rstrip("\n"))
+        out.print_line(write_cases(loaded).rstrip("\n"))
         return
-    request = EvaluationRequest(
+    request = evaluations.EvaluationRequest(
         source=name, cases=loaded, seed=seed, repeat=repeat, systems=systems,
         parallel=parallel, workers=opt.parse_names(workers), max_cost=opt.parse_cost(max_cost),
         judge=judge,
@@ -151,7 +136,7 @@ def eval_command(
         outcomes = stored.outcomes()
         if not code and all(outcome.verdict == "failed" for outcome in outcomes):
             message = f"no case could be judged: {outcomes[0].error if outcomes else 'nothing was run'}"
-            code = print_error(Failure(kind="unreachable", message=message, hint="conductor workers test"))
+            code = out.print_error(Failure(kind="unreachable", message=message, hint="conductor workers test"))
     raise typer.Exit(code)
 
 
@@ -160,7 +145,7 @@ def _settings(flags: Mapping[str, Any], config: str | None, *, rehearsal: bool) 
 
 
 def run_evaluation(
-    request: EvaluationRequest, settings: Settings, *, yes: bool, quiet: bool, ray: _Ray = None
+    request: evaluations.EvaluationRequest, settings: Settings, *, yes: bool, quiet: bool, ray: _Ray = None
 ) -> tuple[Evaluation | None, int]:
     """Run an evaluation with a progress display; the evaluation if there is a result to show, and the exit code.
 
@@ -177,14 +162,14 @@ def run_evaluation(
 
 
 async def _run(
-    request: EvaluationRequest, settings: Settings, *, yes: bool, quiet: bool, ray: _Ray
+    request: evaluations.EvaluationRequest, settings: Settings, *, yes: bool, quiet: bool, ray: _Ray
 ) -> tuple[Evaluation | None, int]:
-    async with open_evaluation(request, settings) as prepared:
+    async with evaluations.open_evaluation(request, settings) as prepared:
         evaluation, done, total = prepared.stored, prepared.done, prepared.spec.runs
         if evaluation is not None and done >= total:
             return evaluation, 0
         if evaluation is not None and not quiet:
-            print_notice(f"continuing {evaluation.id}: {done:,} of {total:,} runs are done")
+            out.print_notice(f"continuing {evaluation.id}: {done:,} of {total:,} runs are done")
         # What is compared now and what that takes; then what is not, because it cannot run.
         names = ", ".join(system.name for system in prepared.systems)
         times = f", {prepared.spec.repeat:,} times each" if prepared.spec.repeat > 1 else ""
@@ -193,10 +178,10 @@ async def _run(
         lines += [*(prepared.estimate.lines() if prepared.estimate is not None else free), *prepared.left_out]
         if prepared.estimate is None and not quiet:
             for line in lines:
-                print_notice(line)
+                out.print_notice(line)
         if not prepared.budget.exhausted:
             if prepared.estimate is not None and not confirm_cost(lines, "the evaluation", yes=yes, quiet=quiet):
-                print_notice("nothing was run")
+                out.print_notice("nothing was run")
                 return None, 0
             evaluation = prepared.create(settings)
             try:
@@ -218,54 +203,54 @@ async def _run(
                             detail = (f"{failed} failed" if failed else "", format_money(cost) if cost else "")
                             progress.update("", done, total, ", ".join(filter(None, detail)))
             except asyncio.CancelledError:
-                print_notice(f"stopped: {done:,} of {total:,} runs are stored; {CONTINUE}")
+                out.print_notice(f"stopped: {done:,} of {total:,} runs are stored; {CONTINUE}")
                 raise
             finally:
                 spending = prepared.conductor.daily_spend
                 if spending is not None and (problem := spending.take_problem()):
-                    print_notice(f"note: {problem}")
+                    out.print_notice(f"note: {problem}")
         if done >= total:
             return evaluation, 0
         limit, spent = format_money(prepared.budget.limit or 0), format_money(prepared.budget.spent)
         message = f"the limit of {limit} is reached: {done:,} of {total:,} runs cost {spent}"
         hint = f"raise --max-cost, or wait for tomorrow if it is the limit of a day; {CONTINUE}"
-        return evaluation, print_error(Failure(kind="limit", message=message, hint=hint))
+        return evaluation, out.print_error(Failure(kind="limit", message=message, hint=hint))
 
 
 def _print_report(evaluation: Evaluation, *, json: bool) -> None:
     spec, outcomes = evaluation.spec, evaluation.outcomes()
     summary = summarize(outcomes, spec.systems)
     if json:
-        print_json(report_json(evaluation.id, spec, summary))
+        out.print_json(report_json(evaluation.id, spec, summary))
     else:
         found = reach_verdict(summary)
         for text in filter(None, (found.finding, found.warning)):
-            print_text(text)
-        print_line()
+            out.print_text(text)
+        out.print_line()
         systems = system_table(summary)
-        print_table(*systems)
+        out.print_table(*systems)
         tags = tag_table(summary)
         if tags is not None:
-            print_line()
-            print_table(*tags)
-        print_line()
-        for note in report_notes(spec, summary, shown_heads(*systems, terminal_width(sys.stdout))):
-            print_text(note)
+            out.print_line()
+            out.print_table(*tags)
+        out.print_line()
+        for note in report_notes(spec, summary, shown_heads(*systems, out.terminal_width(sys.stdout))):
+            out.print_text(note)
 
 
 def _print_list(settings: Settings, *, json: bool) -> None:
     """The published suites, and all stored evaluations that can be read."""
-    found = [(stored.id, stored.spec, len(stored.outcomes())) for stored in stored_evaluations(settings)]
+    found = [(stored.id, stored.spec, len(stored.outcomes())) for stored in evaluations.stored_evaluations(settings)]
     if json:
-        evaluations = [{"id": name, **spec.json(), "outcomes": done} for name, spec, done in found]
-        print_json({"suites": [suite.json() for suite in SUITES.values()], "evaluations": evaluations})
+        listed = [{"id": name, **spec.json(), "outcomes": done} for name, spec, done in found]
+        out.print_json({"suites": [suite.json() for suite in SUITES.values()], "evaluations": listed})
         return
     suites = [(it.name, it.about, ", ".join(it.needs) or "-", it.source, it.licence) for it in SUITES.values()]
     about = (Column("ABOUT", shrink=20, drop=2), Column("NEEDS"), Column("FILE", shrink=24), Column("LICENCE", drop=1))
-    print_table((Column("SUITE"), *about), suites)
-    print_line()
+    out.print_table((Column("SUITE"), *about), suites)
+    out.print_line()
     if not found:
-        print_line("no evaluations are stored; start one: conductor eval rehearsal")
+        out.print_line("no evaluations are stored; start one: conductor eval rehearsal")
         return
     now = datetime.now(UTC)
     rows = [
@@ -273,4 +258,4 @@ def _print_list(settings: Settings, *, json: bool) -> None:
         for name, spec, done in found
     ]
     when = (Column("STARTED", drop=1), Column("SOURCE", shrink=12), Column("CASES", drop=2))
-    print_table((Column("ID"), *when, Column("RUNS", drop=3), Column("DONE", drop=4)), rows)
+    out.print_table((Column("ID"), *when, Column("RUNS", drop=3), Column("DONE", drop=4)), rows)

@@ -10,17 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from conductor_cli.app.models import (
-    describe_model,
-    find_installed,
-    list_models,
-    model_to_pull,
-    plan_model_removal,
-    remove_installed,
-    should_become_planner,
-    stored_planner,
-    verify_files,
-)
+from conductor_cli.app import models
 from conductor_cli.app.planner_resolution import describe_planning_model, open_model_store, read_guided, resolve_planner
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_finding, print_json, print_line, print_notice, print_table
@@ -123,7 +113,7 @@ MODEL_COLUMNS: Final = (
 def list_models_command(context: typer.Context, json: opt.Json = False) -> None:
     """List installed models and those that can be downloaded."""
     settings = opt.stored_settings(context)
-    rows = list_models(settings)
+    rows = models.list_models(settings)
     if json:
         print_json([row.data() for row in rows])
         return
@@ -163,8 +153,8 @@ def pull_command(
     settings, quiet = opt.stored_settings(context), context.obj.quiet
     notify: Say = (lambda _: None) if quiet else print_notice
     say = notify if json else print_line
-    model = model_to_pull(name, settings)
-    manifest = find_installed(model, settings)
+    model = models.model_to_pull(name, settings)
+    manifest = models.find_installed(model, settings)
     if manifest is not None:  # a damaged file has the right size, so that it has to be read
         with show_file_progress(settings, quiet=quiet) as report:
             damaged = any(file.problem for file in verify_model(manifest, settings.environ, report))
@@ -195,7 +185,7 @@ def pull_command(
             say(line)
         _use_if_wanted(manifest.name, context, settings, use=use, say=say)
     if json:
-        print_json(describe_model(manifest, opt.stored_settings(context)))
+        print_json(models.describe_model(manifest, opt.stored_settings(context)))
 
 
 @app.command("import")
@@ -225,11 +215,11 @@ def _use_if_wanted(
     name: str, context: typer.Context, settings: Settings, *, use: bool | None, say: Say = print_line
 ) -> None:
     """Let a model plan that was just installed, if that is wanted or no other does; else say how."""
-    if should_become_planner(name, settings, use=use):
+    if models.should_become_planner(name, settings, use=use):
         if _choose(name, name, context, settings, say):
             say('next: conductor ask "…"')
         return
-    if stored_planner(settings) != name:
+    if models.stored_planner(settings) != name:
         say(f"to let it plan: conductor model use {name}")
 
 
@@ -276,7 +266,7 @@ def verify_models_command(
     """Verify the files of a model. The exit code is 5 if one is damaged."""
     settings = opt.stored_settings(context)
     with show_file_progress(settings, quiet=context.obj.quiet) as report:
-        results = verify_files(name, settings, report)
+        results = models.verify_files(name, settings, report)
     if json:
         print_json([result.data() for result in results])
     for result in () if json else results:
@@ -294,7 +284,7 @@ def remove_model_command(
 ) -> None:
     """Remove a model. Files that conductor did not put there are kept."""
     settings = opt.stored_settings(context)
-    planned = plan_model_removal(name, settings)
+    planned = models.plan_model_removal(name, settings)
     if not yes and not can_ask():
         raise UsageError(f"removing {name} needs a confirmation", hint=f"conductor model rm {name} --yes")
     for adapter in planned.adapters:
@@ -306,8 +296,8 @@ def remove_model_command(
         if not confirm(f"Remove {name}{freed}?", default=False):
             print_notice("nothing was removed")
             raise typer.Exit
-    planner = stored_planner(settings)
-    removal = remove_installed(name, settings)
+    planner = models.stored_planner(settings)
+    removal = models.remove_installed(name, settings)
     print_line(f"removed {name}, {format_size(removal.freed) if removal.freed else 'no bytes'} freed")
     for path in removal.kept:
         print_notice(f"kept {path}: conductor did not put it there, or another model uses it")

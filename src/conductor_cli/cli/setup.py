@@ -10,19 +10,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from conductor_cli.app import setup
 from conductor_cli.app.rehearsal import DEMO_QUESTION
-from conductor_cli.app.setup import (
-    NO_MODEL,
-    SetupStep,
-    look_around,
-    look_at_keys,
-    new_workers,
-    next_step,
-    propose_limits,
-    propose_model,
-    propose_steps,
-    propose_workers,
-)
 from conductor_cli.app.workers import list_offered_models
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.entry import run_command_line
@@ -49,7 +38,7 @@ def setup_command(
     """Set up what is missing: keys, workers, limits, the planner. Can be run again at any time."""
     interview = Interview(context, model or "", yes=yes, asks=not (yes or json) and can_ask())
     if json:
-        proposal = [step.data() for step in propose_steps(interview.findings, interview.settings, model or "")]
+        proposal = [step.data() for step in setup.propose_steps(interview.findings, interview.settings, model or "")]
         # The commands that do the steps print their results, and standard output must be JSON alone.
         if yes:
             with redirect_stdout(sys.stderr):
@@ -66,7 +55,7 @@ def setup_command(
         hint = "conductor setup --yes does all of it; or run the commands above"
         raise UsageError("No changes made: setup needs a terminal (or --yes)", hint=hint)
     print_line()
-    print_text(next_step(interview.settings))
+    print_text(setup.next_step(interview.settings))
     raise typer.Exit(interview.exit_code)
 
 
@@ -86,7 +75,7 @@ class Interview:
         self._wanted_model = wanted_model
         self._yes = yes
         self.settings = opt.stored_settings(context)
-        self.findings = look_around(self.settings)
+        self.findings = setup.look_around(self.settings)
 
     def hold(self) -> None:
         """Go through all steps, in the order in which each needs the one before."""
@@ -108,18 +97,18 @@ class Interview:
                 elif self._run(["keys", "set", name, *storage]) == 0:
                     self._run(["keys", "test", name])
                     # A new key may bring a worker, which the next step then proposes.
-                    self.findings = look_at_keys(self.findings, self.settings)
+                    self.findings = setup.look_at_keys(self.findings, self.settings)
             self.findings = replace(self.findings, workers=(*self.findings.workers, *servers))
         added = self._go_through(
-            "Workers, the models that answer", propose_workers(self.findings, self.settings),
+            "Workers, the models that answer", setup.propose_workers(self.findings, self.settings),
             "none found, so the planner answers too; a key adds one: conductor keys set PROVIDER",
         )  # fmt: skip
         # Which limits make sense depends on the prices of the workers, also of those that are only proposed.
-        new = [] if added or self.asks else new_workers(self.findings, self.settings)
-        self._go_through("Limits", propose_limits(new, self.settings), "none: nothing costs anything")
+        new = [] if added or self.asks else setup.new_workers(self.findings, self.settings)
+        self._go_through("Limits", setup.propose_limits(new, self.settings), "none: nothing costs anything")
         self._go_through(
-            "Planner, the model that plans", propose_model(self.findings, self.settings, self._wanted_model),
-            "none, as --model none says" if self._wanted_model == NO_MODEL else
+            "Planner, the model that plans", setup.propose_model(self.findings, self.settings, self._wanted_model),
+            "none, as --model none says" if self._wanted_model == setup.NO_MODEL else
             ("none fits the memory and the free disk" if self.findings.llama else
              "none on this machine without llama.cpp")
             + "; choose one: conductor model use NAME | FILE.gguf | URL | provider/model",
@@ -170,7 +159,7 @@ class Interview:
         if self.asks and confirm("Measure them now?", default=False):
             self.exit_code = self.exit_code or self._run(command)
 
-    def _go_through(self, heading: str, steps: Sequence[SetupStep], otherwise: str) -> bool:
+    def _go_through(self, heading: str, steps: Sequence[setup.SetupStep], otherwise: str) -> bool:
         """Show steps of one kind and do the new ones together, where that is agreed to; whether it was.
 
         A step that fails is reported, and the others are done all the same.

@@ -19,20 +19,12 @@ from prompt_toolkit.document import Document
 from conductor_cli.app.planner_resolution import has_no_model, open_model_store
 from conductor_cli.app.tools import TOOLS_SETTING, list_tool_servers
 from conductor_cli.app.traces import describe_offer
+from conductor_cli.cli import output as out
 from conductor_cli.cli.chat_banner import is_plain_terminal
 from conductor_cli.cli.chat_prompt import ChatEnded, ChatPrompt
 from conductor_cli.cli.chat_session import ChatSession
 from conductor_cli.cli.keypress import keep_typed_text
 from conductor_cli.cli.options import check_flags
-from conductor_cli.cli.output import (
-    copy_to_clipboard,
-    print_error,
-    print_line,
-    print_notice,
-    print_page,
-    print_table,
-    terminal_width,
-)
 from conductor_cli.cli.session import pasted_file
 from conductor_cli.cli.terminal_input import on_signal
 from conductor_cli.config import find_setting, format_value
@@ -128,7 +120,7 @@ async def _mode(chat: ChatSession, rest: str) -> None:
             raise UsageError(f"unknown mode {rest!r:.40}", hint=f"known: {', '.join(MODES)}")
         await chat.change({"conductor.mode": rest})
     mode = chat.session.settings["conductor.mode"]
-    print_notice(f"{mode}: {MODES[mode]}")
+    out.print_notice(f"{mode}: {MODES[mode]}")
 
 
 async def _workers(chat: ChatSession, rest: str) -> None:
@@ -137,9 +129,9 @@ async def _workers(chat: ChatSession, rest: str) -> None:
         await chat.change({}, () if names == (ALL,) else names)
     conductor = await chat.open()
     rows = [[worker.name, recipient_of(worker), worker.about or worker.model_name] for worker in conductor.pool]
-    print_table((Column("WORKER", shrink=12), Column("READ BY", shrink=12, drop=1), "ABOUT"), rows)
+    out.print_table((Column("WORKER", shrink=12), Column("READ BY", shrink=12, drop=1), "ABOUT"), rows)
     for name, failure in conductor.unavailable.items():
-        print_notice(describe_left_out(name, failure))
+        out.print_notice(describe_left_out(name, failure))
 
 
 async def _plan(chat: ChatSession, rest: str) -> None:
@@ -150,7 +142,7 @@ async def _plan(chat: ChatSession, rest: str) -> None:
         around = chat.session.output_context
         printer = Printer(Stdout(around.stdout), around)
         printer.print([BLANK, *plan_lines(describe_offer(result.run), printer.screen), BLANK])
-        print_notice("/redo runs this plan; another question gets a new plan")
+        out.print_notice("/redo runs this plan; another question gets a new plan")
 
 
 async def _redo(chat: ChatSession, rest: str) -> None:
@@ -170,9 +162,9 @@ async def _trace(chat: ChatSession, rest: str) -> None:
     run = chat.last if step is not None or not rest else store.trace(store.find(rest))
     if step is not None:
         check_step_exists(run, step)
-    screen = page_screen(terminal_width(sys.stdout), sys.stdout.encoding, os.environ)
+    screen = page_screen(out.terminal_width(sys.stdout), sys.stdout.encoding, os.environ)
     lines = trace_lines(run, screen=screen) if step is None else step_lines(run, step, screen=screen)
-    print_page(lines, chat.session.output_context)
+    out.print_page(lines, chat.session.output_context)
 
 
 def _rating(verdict: Verdict) -> Callable[[ChatSession, str], Awaitable[None]]:
@@ -180,7 +172,7 @@ def _rating(verdict: Verdict) -> Callable[[ChatSession, str], Awaitable[None]]:
         if rest and not rest.isdecimal():
             hint = f"for example: /{verdict}, or of one step: /{verdict} 2"
             raise UsageError(f"{rest!r:.40} is not a step", hint=hint)
-        print_notice(describe_rating(await chat.rate(verdict, int(rest or 0))))
+        out.print_notice(describe_rating(await chat.rate(verdict, int(rest or 0))))
 
     return rate
 
@@ -193,8 +185,8 @@ async def _cost(chat: ChatSession, _: str) -> None:
         for run, usage, text in rows
     ]
     columns = (Column("RUN"), Column("CALLS", drop=2), Column("TOKENS", drop=1), Column("COST", shrink=10))
-    print_table((*columns, Column("QUESTION", shrink=16)), cells)
-    print_notice("for other days and runs: conductor cost")
+    out.print_table((*columns, Column("QUESTION", shrink=16)), cells)
+    out.print_notice("for other days and runs: conductor cost")
 
 
 async def _limits(chat: ChatSession, rest: str) -> None:
@@ -214,7 +206,7 @@ async def _limits(chat: ChatSession, rest: str) -> None:
     for limit in LIMITS:
         origin = settings.origins[limit.name].replace("command line", "this chat")
         rows.append([limit.name.removeprefix("limits."), format_value(settings[limit.name]), origin, limit.help])
-    print_table((Column("LIMIT"), Column("VALUE"), Column("FROM", drop=1), ""), rows)
+    out.print_table((Column("LIMIT"), Column("VALUE"), Column("FROM", drop=1), ""), rows)
 
 
 async def _tools(chat: ChatSession, rest: str) -> None:
@@ -226,9 +218,9 @@ async def _tools(chat: ChatSession, rest: str) -> None:
         users = [each.name for each in pool if row.name in each.tools]
         rows.append([row.name, ", ".join(users) or "nobody", row.where])
     if rows:
-        print_table((Column("TOOLS", shrink=12), Column("USED BY", shrink=12), "SERVER"), rows)
+        out.print_table((Column("TOOLS", shrink=12), Column("USED BY", shrink=12), "SERVER"), rows)
     else:
-        print_notice("there are no tools; to add some: conductor tools add NAME")
+        out.print_notice("there are no tools; to add some: conductor tools add NAME")
 
 
 async def _conductor(chat: ChatSession, rest: str) -> None:
@@ -236,13 +228,13 @@ async def _conductor(chat: ChatSession, rest: str) -> None:
         raise UsageError("the demo models plan by themselves", hint="without --rehearsal any model can plan")
     if rest:
         await chat.change({"conductor.model": None} if rest == "-" else check_flags({"conductor.model": rest}))
-    print_notice(f"{without_file_hash((await chat.open()).name)} plans")
+    out.print_notice(f"{without_file_hash((await chat.open()).name)} plans")
 
 
 async def _system(chat: ChatSession, rest: str) -> None:
     if rest:
         chat.system = "" if rest == "-" else rest
-    print_notice(f"every worker is told: {chat.system}" if chat.system else "there is no system text")
+    out.print_notice(f"every worker is told: {chat.system}" if chat.system else "there is no system text")
 
 
 async def _attach(chat: ChatSession, rest: str) -> None:
@@ -250,9 +242,9 @@ async def _attach(chat: ChatSession, rest: str) -> None:
         # On this thread, so that a signal ends it.
         chat.files.extend(chat.session.attacher.attach_all(pasted_file(rest) or rest))
     for file in chat.files:
-        print_notice(f"{describe_file(file)} goes with each question until /detach")
+        out.print_notice(f"{describe_file(file)} goes with each question until /detach")
     if not chat.files:
-        print_notice("no file is attached")
+        out.print_notice("no file is attached")
 
 
 async def _detach(chat: ChatSession, rest: str) -> None:
@@ -260,13 +252,13 @@ async def _detach(chat: ChatSession, rest: str) -> None:
     if len(kept) == len(chat.files):
         raise UsageError(f"no file {rest:.60} is attached".replace("  ", " "), hint="/attach lists those that are")
     chat.files[:] = kept
-    print_notice(f"{format_count(len(kept), 'file')} left" if kept else "no file is attached any more")
+    out.print_notice(f"{format_count(len(kept), 'file')} left" if kept else "no file is attached any more")
 
 
 async def _new(chat: ChatSession, _: str) -> None:
     _tell_how_to_go_on(chat)
     await chat.begin_again()
-    print_notice(f"a new conversation{', with the same system text' if chat.system else ''}")
+    out.print_notice(f"a new conversation{', with the same system text' if chat.system else ''}")
 
 
 async def _name(chat: ChatSession, rest: str) -> None:
@@ -275,30 +267,30 @@ async def _name(chat: ChatSession, rest: str) -> None:
         chat.use_name(rest)
         if len(chat.turns) > turns:  # with the policy of the run that it ended with
             await chat.change({})
-            print_notice(f"going on with {rest}: {describe_conversation(chat.turns)}")
+            out.print_notice(f"going on with {rest}: {describe_conversation(chat.turns)}")
         return
-    print_notice(f"this conversation is called {chat.name}" if chat.name else "this conversation has no name")
+    out.print_notice(f"this conversation is called {chat.name}" if chat.name else "this conversation has no name")
     named = chat.session.conversations.read()
     if named:
-        print_table((Column("NAME", shrink=12), "LAST RUN"), [*islice(named.items(), 20)])
-        print_notice("/new, then /name NAME goes on with one; outside: conductor chat --name NAME")
+        out.print_table((Column("NAME", shrink=12), "LAST RUN"), [*islice(named.items(), 20)])
+        out.print_notice("/new, then /name NAME goes on with one; outside: conductor chat --name NAME")
 
 
 async def _copy(chat: ChatSession, _: str) -> None:
     if not chat.turns:
         raise UsageError("there is no answer to copy yet", hint="type a question")
-    print_notice(copy_to_clipboard(chat.turns[-1].answer))
+    out.print_notice(out.copy_to_clipboard(chat.turns[-1].answer))
 
 
 async def _undo(chat: ChatSession, _: str) -> None:
-    print_notice(f"removed: {shorten_line(question_line(chat.undo()), 60)}")
-    print_notice(describe_conversation(chat.turns))
+    out.print_notice(f"removed: {shorten_line(question_line(chat.undo()), 60)}")
+    out.print_notice(describe_conversation(chat.turns))
 
 
 async def _help(*_: object) -> None:
-    print_table(("COMMAND", ""), [(f"/{each.name} {each.takes}".strip(), each.help) for each in COMMANDS.values()])
-    print_line()
-    print_table(("KEY", ""), KEYS)
+    out.print_table(("COMMAND", ""), [(f"/{each.name} {each.takes}".strip(), each.help) for each in COMMANDS.values()])
+    out.print_line()
+    out.print_table(("KEY", ""), KEYS)
 
 
 async def _exit(*_: object) -> None:
@@ -425,7 +417,7 @@ async def answer_messages(chat: ChatSession, prompt: ChatPrompt, reading: asynci
     chat.changed = prompt.refresh
     if not chat.session.quiet and not is_plain_terminal():  # there the log of each run names the planner
         chat.named = prompt.tell
-    chat.failed = lambda error: prompt.above(lambda: print_error(error))
+    chat.failed = lambda error: prompt.above(lambda: out.print_error(error))
     if chat.turns and not chat.session.quiet:
         prompt.tell(f"continuing run {chat.turns[-1].run}: {describe_conversation(chat.turns)}")
     try:
@@ -435,7 +427,7 @@ async def answer_messages(chat: ChatSession, prompt: ChatPrompt, reading: asynci
             prompt.tell(NO_MODEL)
         while True:
             await _handle(chat, prompt, await reading)
-            print_notice("")
+            out.print_notice("")
             reading = asyncio.create_task(prompt.read())
     except ChatEnded as ended:
         if not ended.code:
@@ -474,7 +466,7 @@ async def _handle(chat: ChatSession, prompt: ChatPrompt, message: str) -> None:
     except ConductorError as error:
         if not echoed:  # no run has shown it
             prompt.echo(text)
-        print_error(error)
+        out.print_error(error)
     if len(chat.runs) > before and chat.last.error is not None and len(chat.last.done()) < len(chat.last.steps):
         first = "/limits NAME VALUE, then " if chat.last.error.kind == "limit" else ""
         chat.session.tell(f"  to finish it here: {first}/redo")
@@ -485,7 +477,7 @@ async def _wait_for_model(chat: ChatSession) -> bool:
     waiting = asyncio.ensure_future(chat.ready())
     with on_signal(signal.SIGINT, waiting.cancel):
         if not (await asyncio.wait([waiting], timeout=0.3))[0]:
-            print_notice("the planner is still loading; Ctrl-C goes back to the prompt")
+            out.print_notice("the planner is still loading; Ctrl-C goes back to the prompt")
         try:
             await waiting
         except asyncio.CancelledError:

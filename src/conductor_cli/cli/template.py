@@ -7,19 +7,7 @@ from typing import Annotated, Literal
 
 import typer  # noqa: TC002 - Typer reads the annotations
 
-from conductor_cli.app.templates import (
-    SKELETON,
-    Template,
-    TemplateFile,
-    fill_template,
-    find_template,
-    find_templates,
-    is_unseen,
-    note_seen,
-    own_path,
-    save_template,
-    template_of_run,
-)
+from conductor_cli.app import templates
 from conductor_cli.app.worker_selection import discovered_workers, offered_workers
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.keypress import TERMINAL
@@ -48,7 +36,7 @@ def template_command(
     settings = opt.stored_settings(context)
     if action == "list":
         rows = []
-        for file in find_templates(settings).values():
+        for file in templates.find_templates(settings).values():
             try:
                 about = file.read().about
             except ConductorError as error:
@@ -62,21 +50,21 @@ def template_command(
     if name is None:
         raise UsageError(f"template {action} needs a name", hint="conductor template list shows those that there are")
     if action == "show":
-        file = find_template(settings, name)
+        file = templates.find_template(settings, name)
         print_line(file.source.text.rstrip("\n"))
-        note_seen(file, settings)
+        templates.note_seen(file, settings)
         return
-    path = own_path(settings, name)
+    path = templates.own_path(settings, name)
     if action == "save":
         if path.exists():
             raise UsageError(f"there is a template {name} already", hint=f"conductor template edit {name}")
-        save_template(path, template_of_run(open_state(settings.paths).traces.ended(run)))
+        templates.save_template(path, templates.template_of_run(open_state(settings.paths).traces.ended(run)))
         print_line(f"saved {path}; to change it: conductor template edit {name}")
         return
     from conductor_cli.cli.approval import edit_text
 
-    there = find_templates(settings).get(name)
-    before = SKELETON if there is None else read_text_file(there.path)  # which may be no TOML yet
+    there = templates.find_templates(settings).get(name)
+    before = templates.SKELETON if there is None else read_text_file(there.path)  # which may be no TOML yet
     try:
         with open(TERMINAL, "r+b", buffering=0) as terminal:  # noqa: PTH123 - a path of the system
             text = edit_text(before, terminal.fileno(), lambda: False, path.name)
@@ -85,24 +73,24 @@ def template_command(
     if text == before:
         print_line("nothing was changed")
         return
-    save_template(path, text)
-    TemplateFile(name=name, origin="yours", path=path).read()  # it is kept, and what is wrong is said
+    templates.save_template(path, text)
+    templates.TemplateFile(name=name, origin="yours", path=path).read()  # it is kept, and what is wrong is said
     print_line(f'saved {path}; to use it: conductor ask -t {name} "…"')
 
 
-def open_template(session: Session, name: str, params: Sequence[str], words: str) -> Template:
+def open_template(session: Session, name: str, params: Sequence[str], words: str) -> templates.Template:
     """Return a template with its values, and lower the limits of the session by it.
 
     Raises `UsageError`, also where the project brought it and the user does not agree to its text, or where a value
     that names the worker of a step is no worker of the user.
     """
-    file = find_template(session.settings, name)
+    file = templates.find_template(session.settings, name)
     values = dict[str, str]()
     for text in params:
         key, equals, values[key] = text.partition("=")
         if not equals:
             raise UsageError(f"--param takes NAME=VALUE, not {text!r:.40}", hint="for example: -p lang=rust")
-    if is_unseen(file, session.settings):  # its text is shown before its first use
+    if templates.is_unseen(file, session.settings):  # its text is shown before its first use
         agreed = can_ask()
         if agreed:
             print_line(f"{file.path} came with this project:\n\n{file.source.text}")
@@ -110,11 +98,11 @@ def open_template(session: Session, name: str, params: Sequence[str], words: str
         if not agreed:
             message = f"the template {file.name} came with this project and was not shown to you yet"
             raise UsageError(message, hint=f"conductor template show {file.name} shows it; then it can be used")
-        note_seen(file, session.settings)
+        templates.note_seen(file, session.settings)
     template = file.read()
     limits = {f"limits.{key}": value for key, value in template.limits.items()}
     session.lower_limits(opt.check_flags(limits, str(file.path)), str(file.path))
-    filled = fill_template(template, name, values, words)
+    filled = templates.fill_template(template, name, values, words)
     if session.settings.rehearsal:
         return filled
     workers = offered_workers(session.settings) or [item.worker for item in discovered_workers(session.settings)]

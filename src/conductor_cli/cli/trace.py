@@ -9,29 +9,9 @@ from typing import Annotated, get_args
 
 import typer
 
-from conductor_cli.app.traces import (
-    RunState,
-    delete_runs,
-    display_settings,
-    export_run,
-    find_old_runs,
-    forget_removed,
-    make_run_query,
-    open_trace_store,
-    size_of_runs,
-    verify_trace,
-)
+from conductor_cli.app import traces
 from conductor_cli.cli import options as opt
-from conductor_cli.cli.output import (
-    leave_stdout,
-    print_json,
-    print_line,
-    print_notice,
-    print_page,
-    print_styled,
-    print_text,
-    terminal_width,
-)
+from conductor_cli.cli import output as out
 from conductor_cli.cli.replay import replay_events
 from conductor_cli.cli.terminal_input import can_ask, confirm
 from conductor_cli.core.continuation import check_step_exists, reset_from_step
@@ -61,7 +41,8 @@ def list_runs_command(
     ] = None,
     count: Annotated[int, opt.option("-n", "How many, newest first.", min=1)] = COUNT,
     state: Annotated[
-        RunState | None, opt.option("--state", f"Only runs in this state: {', '.join(get_args(RunState))}.", "STATE")
+        traces.RunState | None,
+        opt.option("--state", f"Only runs in this state: {', '.join(get_args(traces.RunState))}.", "STATE"),
     ] = None,
     worker: Annotated[str | None, opt.option("--worker", "Only runs that used this worker.", "NAME")] = None,
     since: Annotated[
@@ -70,19 +51,19 @@ def list_runs_command(
     json: opt.Json = False,
 ) -> None:
     """List stored runs, newest first: all of them, or those whose question, subtasks or answers contain a text."""
-    query = make_run_query(state, worker, since, text or ())
-    store = open_trace_store()
+    query = traces.make_run_query(state, worker, since, text or ())
+    store = traces.open_trace_store()
     try:
         if json:
-            print_json(list_data(store, query, count))
+            out.print_json(list_data(store, query, count))
             return
-        lines, remark = list_text(store, query, count, terminal_width(sys.stdout))
+        lines, remark = list_text(store, query, count, out.terminal_width(sys.stdout))
     except OSError as error:
         raise unreadable(store.place, error) from None
     if lines:
-        print_styled("\n".join(lines))
+        out.print_styled("\n".join(lines))
     if remark:
-        print_notice(remark)
+        out.print_notice(remark)
 
 
 @app.command("show")
@@ -96,35 +77,37 @@ def show_run_command(
     json: opt.Json = False,
 ) -> None:
     """Show a stored run: question, plan, steps, answer, usage; or who read what of it."""
-    store = open_trace_store()
+    store = traces.open_trace_store()
     found = store.find(run)
     if flow:
         from conductor_cli.cli.approval import print_stored_flow  # loads everything that a run needs
 
-        print_stored_flow(store, found, step, color=display_settings(context.obj.config)["output.color"], json=json)
+        print_stored_flow(
+            store, found, step, color=traces.display_settings(context.obj.config)["output.color"], json=json
+        )
         return
     live = store.is_running(found)
     trace = store.trace(found)
     if open_:
         from conductor_cli.cli.browser import show_page  # asyncio: the other commands stay quick
 
-        if file := show_page(found, export_run(trace, live=live)):
-            print_line(file)
+        if file := show_page(found, traces.export_run(trace, live=live)):
+            out.print_line(file)
         return
     if step is not None:
         check_step_exists(trace, step)
     if json:
         data = run_json(trace, store.location(found), live=live, prompts=prompts)
-        print_json(data if step is None else next(item for item in data["steps"] if item["number"] == step))
+        out.print_json(data if step is None else next(item for item in data["steps"] if item["number"] == step))
         return
-    screen = page_screen(terminal_width(sys.stdout), sys.stdout.encoding, os.environ)
+    screen = page_screen(out.terminal_width(sys.stdout), sys.stdout.encoding, os.environ)
     lines = (
         step_lines(trace, step, screen=screen)
         if step
         else trace_lines(trace, live=live, prompts=prompts, screen=screen)
     )
-    color = display_settings(context.obj.config)["output.color"]
-    print_page(lines, OutputContext(color=color))
+    color = traces.display_settings(context.obj.config)["output.color"]
+    out.print_page(lines, OutputContext(color=color))
 
 
 @app.command("replay")
@@ -136,8 +119,8 @@ def replay_command(
     progress: opt.ProgressOption = None,
 ) -> None:
     """Show a stored run again as it happened. Uses no network; exits with 0 however the run ended."""
-    settings = display_settings(context.obj.config, {"output.progress": progress})
-    store = open_trace_store()
+    settings = traces.display_settings(context.obj.config, {"output.progress": progress})
+    store = traces.open_trace_store()
     # Only a replay with pauses, or of the events, needs the streamed pieces.
     events = store.events(store.find(run), pieces=speed > 0 or format_ != "answer")
     shown = OutputContext(
@@ -148,7 +131,7 @@ def replay_command(
     try:
         code = replay_events(events, view, speed)
     except BrokenPipeError:
-        leave_stdout()
+        out.leave_stdout()
         code = 0
     raise typer.Exit(code)
 
@@ -164,29 +147,29 @@ def verify_runs_command(
 
     The hashes have no key. They detect damage and careless edits, but not a person who calculates them all again.
     """
-    store = open_trace_store()
+    store = traces.open_trace_store()
     runs = store.runs() if all_ else [store.find(run)]
-    found = [verify_trace(store, each, repair=repair) for each in runs]
+    found = [traces.verify_trace(store, each, repair=repair) for each in runs]
     if json:
-        print_json([each.data() for each in found])
+        out.print_json([each.data() for each in found])
     else:
         for each in found:
             check = each.check
             if all_ and each.whole and not each.aside:
                 continue
             if each.aside:
-                print_line(f"{check.run}: repaired; the file as it was: {each.aside}")
+                out.print_line(f"{check.run}: repaired; the file as it was: {each.aside}")
             state = f"whole{' so far' if check.running else ''}, {format_count(check.lines, 'line')}, hash {check.link}"
-            print_line(f"{check.run}: {each.problem or (state if check.whole else 'not whole')}")
+            out.print_line(f"{check.run}: {each.problem or (state if check.whole else 'not whole')}")
             for fault in check.faults[:MAX_FAULTS]:
-                print_line(f"  {fault.text}")
+                out.print_line(f"  {fault.text}")
             if len(check.faults) > MAX_FAULTS:
-                print_line(f"  and {len(check.faults) - MAX_FAULTS} more: --json")
+                out.print_line(f"  and {len(check.faults) - MAX_FAULTS} more: --json")
         damaged = sum(not each.whole for each in found)
         if all_:
-            print_line(f"{format_count(len(found), 'run')}, {damaged} not whole")
+            out.print_line(f"{format_count(len(found), 'run')}, {damaged} not whole")
         if any(each.check.faults for each in found) and not repair:
-            print_notice("to keep the intact lines: --repair")
+            out.print_notice("to keep the intact lines: --repair")
     raise typer.Exit(0 if all(each.whole for each in found) else 1)
 
 
@@ -224,17 +207,17 @@ def rate_command(
     """
     from conductor_cli.app.learning import rate_run  # the other commands stay quick
 
-    trace = open_trace_store().ended(run, pieces=False)
+    trace = traces.open_trace_store().ended(run, pieces=False)
     rating = rate_run(opt.stored_settings(context), trace, verdict, step=step or 0)
-    print_line(describe_rating(rating))
+    out.print_line(describe_rating(rating))
 
 
 @app.command("export")
 def export_command(run: Run = "last") -> None:
     """Print a stored run as a self-contained HTML page. For a text: conductor trace show RUN --prompts."""
-    store = open_trace_store()
+    store = traces.open_trace_store()
     found = store.find(run)
-    print_styled(export_run(store.trace(found), live=store.is_running(found)).rstrip("\n"))
+    out.print_styled(traces.export_run(store.trace(found), live=store.is_running(found)).rstrip("\n"))
 
 
 @app.command("rm")
@@ -248,7 +231,7 @@ def remove_runs_command(
     yes: Annotated[bool, opt.option("--yes -y", "Do not ask.")] = False,
 ) -> None:
     """Delete stored runs, or old ones. With both limits a run must be older and not among the newest."""
-    by_age, store = older_than is not None or keep is not None, open_trace_store()
+    by_age, store = older_than is not None or keep is not None, traces.open_trace_store()
     if bool(runs) == by_age or (runs and dry_run):
         hint = "conductor trace rm RUN, or conductor trace rm --older-than 30d --keep 100"
         raise UsageError("name runs, or say which are old", hint=hint)
@@ -256,25 +239,25 @@ def remove_runs_command(
         try:
             for found in dict.fromkeys([store.find(name) for name in runs]):
                 store.remove(found)
-                print_line(f"removed {found}")
+                out.print_line(f"removed {found}")
         finally:
-            forget_removed(store)
+            traces.forget_removed(store)
         return
-    old = find_old_runs(store, older_than, keep, datetime.now(UTC))
-    size = f"{format_count(len(old), 'run')}, {format_size(size_of_runs(old))}"
+    old = traces.find_old_runs(store, older_than, keep, datetime.now(UTC))
+    size = f"{format_count(len(old), 'run')}, {format_size(traces.size_of_runs(old))}"
     if dry_run:
         for run in old:
-            print_text(f"{run.run}  {run.title[:50]}".rstrip())
-        print_line(f"would delete {size}")
+            out.print_text(f"{run.run}  {run.title[:50]}".rstrip())
+        out.print_line(f"would delete {size}")
         return
     if old and not yes:
         if not can_ask():
             hint = "preview with --dry-run, then use --yes"
             raise UsageError(f"deleting {format_count(len(old), 'run')} needs a confirmation", hint=hint)
         if not confirm(f"Delete {size}?", default=False):
-            print_notice("nothing was deleted")
+            out.print_notice("nothing was deleted")
             return
-    errors = delete_runs(store, old)
-    print_line(f"deleted {format_count(len(old) - len(errors), 'run')}")
+    errors = traces.delete_runs(store, old)
+    out.print_line(f"deleted {format_count(len(old) - len(errors), 'run')}")
     if errors:
         raise errors[0]

@@ -25,30 +25,9 @@ from conductor_cli.models.llama.gguf import short_line
 from conductor_cli.models.llama.lora import convert_adapter
 from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity
 from conductor_cli.run.conductor import Conductor
+from conductor_cli.train import checkpoints
+from conductor_cli.train import job as jobs
 from conductor_cli.train.base_model import BaseModel, has_fast_bfloat16, load_model, quiet_libraries, render_chat
-from conductor_cli.train.checkpoints import (
-    best_checkpoint,
-    best_line,
-    describe_validation,
-    keep_best,
-    last_checkpoint,
-    step_of,
-    write_settings,
-)
-from conductor_cli.train.job import (
-    NOT_RUN,
-    TaskCurriculum,
-    TrainingJob,
-    add_metrics,
-    bare_conductor,
-    compute_metrics,
-    gather_lists,
-    is_first,
-    keep_metrics,
-    process_count,
-    read_metrics,
-    tells_answer,
-)
 from conductor_cli.train.recipe import Recipe, require
 from conductor_cli.train.rollouts import BudgetedModel, Exercise, Rollouts, SampledPlan, TrainingBudget
 
@@ -80,7 +59,7 @@ Torch = Any
 class _Trainer(GRPOTrainer):  # type: ignore[misc]
     """TRL's trainer, which draws groups without a signal again, and makes no connection to the Hugging Face hub."""
 
-    job: TrainingJob
+    job: jobs.TrainingJob
 
     def _send_telemetry(self) -> None:
         pass
@@ -98,12 +77,12 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
         group, job, slots = self.num_generations, self.job, len(inputs) // self.num_generations
         for turn in range(1, job.tries):
             silent = [at for at in range(0, len(inputs), group) if not _has_signal(found, at, group)]
-            if not (most := max(gather_lists([len(silent)]))):
+            if not (most := max(jobs.gather_lists([len(silent)]))):
                 break
             # Numbers that no other step, turn or process has.
-            place = (self.state.global_step * job.tries + turn) * process_count() + self.accelerator.process_index
+            place = (self.state.global_step * job.tries + turn) * jobs.process_count() + self.accelerator.process_index
             first = job.curriculum.steps * job.curriculum.prompts + place * slots
-            numbers = [first + at if at < len(silent) else NOT_RUN for at in range(most)]
+            numbers = [first + at if at < len(silent) else jobs.NOT_RUN for at in range(most)]
             rows = [_row(job, self.processing_class, number) for number in numbers for _ in range(group)]
             drawn = super()._generate_and_score_completions(rows)
             moved = [(at, group * place) for place, at in enumerate(silent) if _has_signal(drawn, group * place, group)]
@@ -150,7 +129,7 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
         The seeds of the workers are always the same. So equal plans get equal answers, and a curve shows what the model
         has learnt, not the luck of its workers. Each process measures a part.
         """
-        job, count = self.job, process_count()
+        job, count = self.job, jobs.process_count()
         mine = list(range(self.accelerator.process_index, len(job.validation), count))
         most = -(-len(job.validation) // count)
         padded = [*mine, *[0] * (most - len(mine))]  # all processes have to sample equally often
@@ -158,8 +137,8 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
             plan for at in range(0, most, BATCH)
             for plan in self.likeliest([job.validation[number] for number in padded[at : at + BATCH]])
         ]  # fmt: skip
-        outcomes = gather_lists(job.run_plans(plans[: len(mine)]))
-        return {**compute_metrics(outcomes, 1), "cases": len(outcomes)}
+        outcomes = jobs.gather_lists(job.run_plans(plans[: len(mine)]))
+        return {**jobs.compute_metrics(outcomes, 1), "cases": len(outcomes)}
 
 
 def _has_signal(found: Mapping[str, Any], at: int, group: int) -> bool:
@@ -194,7 +173,7 @@ class AdapterSampler(vllm_generation.VLLMGeneration):  # type: ignore[misc]
 
 
 def train_model(
-    model: Torch, tokenizer: Torch, job: TrainingJob, arguments: Mapping[str, Any], adapter: Torch = None
+    model: Torch, tokenizer: Torch, job: jobs.TrainingJob, arguments: Mapping[str, Any], adapter: Torch = None
 ) -> bool:
     """Train until all steps are done (True) or the time is up (False). `arguments` are further ones for TRL.
 
@@ -205,10 +184,10 @@ def train_model(
     """
     # Without the cache, every sampled token would cost a pass over the whole text.
     model.config.use_cache = model.generation_config.use_cache = True
-    if is_first():
-        write_settings(job.directory, job.curriculum.as_dict())
-    checkpoint = last_checkpoint(job.directory)
-    callback = MetricsCallback(job, step=step_of(checkpoint))
+    if jobs.is_first():
+        checkpoints.write_settings(job.directory, job.curriculum.as_dict())
+    checkpoint = checkpoints.last_checkpoint(job.directory)
+    callback = MetricsCallback(job, step=checkpoints.step_of(checkpoint))
     grpo_trainer.VLLMGeneration = AdapterSampler if adapter else vllm_generation.VLLMGeneration
     curriculum = job.curriculum
     common = {
@@ -233,7 +212,7 @@ def train_model(
         try:
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         except ConductorError:
-            if good := last_checkpoint(job.directory):
+            if good := checkpoints.last_checkpoint(job.directory):
                 job.log(f"the last good checkpoint is {good}")
             raise
         except torch.OutOfMemoryError:
@@ -248,7 +227,7 @@ def train_model(
             hint = f"check the free space of {job.directory}, {damaged}and run the same command again to resume"
             raise ConfigError(message, hint=hint) from error
     if callback.broken_step:
-        good = last_checkpoint(job.directory)
+        good = checkpoints.last_checkpoint(job.directory)
         message = f"the weights are not finite numbers after step {callback.broken_step}: training stopped"
         raise ConfigError(message, hint=f"the last good checkpoint is {good}" if good else "check the base model")
     return bool(trainer.state.global_step >= job.curriculum.steps)
@@ -272,7 +251,7 @@ def _check_weights(trainer: Torch) -> None:
         raise ConfigError(problem, hint="set fsdp_state_dict_type: FULL_STATE_DICT in the accelerate configuration")
 
 
-def _row(job: TrainingJob, tokenizer: Torch, number: int) -> dict[str, Any]:
+def _row(job: jobs.TrainingJob, tokenizer: Torch, number: int) -> dict[str, Any]:
     """The prompt of an exercise and its number.
 
     Prompts are texts, because TRL would begin a new reply after a message of the assistant.
@@ -289,37 +268,37 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
 
     trainer: _Trainer
 
-    def __init__(self, job: TrainingJob, *, step: int) -> None:
+    def __init__(self, job: jobs.TrainingJob, *, step: int) -> None:
         self.broken_step = 0
         self._job = job
         self._began, self._first = job.clock(), step
         self._path = job.directory / "curve.jsonl"
-        if is_first():
-            keep_metrics(self._path, step)
+        if jobs.is_first():
+            jobs.keep_metrics(self._path, step)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002
         """The model before its first step is what the others are compared with."""
-        known = gather_lists([bool(read_metrics(self._path))])[0]
+        known = jobs.gather_lists([bool(jobs.read_metrics(self._path))])[0]
         if state.global_step or not self._job.validation or known:
             return
         line = {"step": 0, "validation": self.trainer.validate()}
-        if is_first():
-            add_metrics(self._path, line)
-            self._job.log(f"before training: {describe_validation(line)}")
+        if jobs.is_first():
+            jobs.add_metrics(self._path, line)
+            self._job.log(f"before training: {checkpoints.describe_validation(line)}")
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002
         """A checkpoint has been written."""
-        if not is_first():
+        if not jobs.is_first():
             return
-        best = best_line(read_metrics(self._path))
+        best = checkpoints.best_line(jobs.read_metrics(self._path))
         if best is not None and best["step"] == state.global_step:
-            keep_best(self._job.directory, self._job.directory / f"checkpoint-{state.global_step}")
+            checkpoints.keep_best(self._job.directory, self._job.directory / f"checkpoint-{state.global_step}")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002
         """After the weights have changed, before a checkpoint is written."""
         over = self._job.clock() - self._began > self._job.max_seconds
         # All processes have to stop at the same step.
-        over, broken = (any(gather_lists([vote])) for vote in (over, not _is_finite(kwargs["model"])))
+        over, broken = (any(jobs.gather_lists([vote])) for vote in (over, not _is_finite(kwargs["model"])))
         if broken:
             self.broken_step = state.global_step
         if over or broken:
@@ -338,15 +317,15 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         is_due = step % job.validate_every == 0 or step >= job.curriculum.steps  # then there is a checkpoint, too
         if not self.broken_step and job.validation and is_due:
             line["validation"] = self.trainer.validate()
-        if not is_first():
+        if not jobs.is_first():
             return
         seconds = job.clock() - self._began
-        add_metrics(self._path, {**line, "seconds": seconds})
+        jobs.add_metrics(self._path, {**line, "seconds": seconds})
         left = seconds / (step - self._first) * (job.curriculum.steps - step) if step > self._first else 0
         parts = [f"{name} {line[name]:.3f}" for name in PRINTED if name in line]
         parts += [f"{name} {line[name]}" for name in ("failed", "told") if line.get(name)]
         parts += [f"spent {format_money(line['spent'])}"] if line.get("spent") else []
-        more = f"; validation: {describe_validation(line)}" if "validation" in line else ""
+        more = f"; validation: {checkpoints.describe_validation(line)}" if "validation" in line else ""
         more += f"; {format_duration(left, tenths=False)} left" if left >= 1 else ""
         job.log(f"step {step}: {', '.join(parts)}{more}")
 
@@ -356,14 +335,14 @@ def _is_finite(model: Torch) -> bool:
     return all(bool(torch.isfinite(weight).all()) for weight in model.parameters() if weight.requires_grad)
 
 
-def run_session(base: BaseModel, recipe: Recipe, job: TrainingJob) -> bool:
+def run_session(base: BaseModel, recipe: Recipe, job: jobs.TrainingJob) -> bool:
     """Train until all steps are done (True) or the time is up (False). Raises as `train_model`."""
-    if step_of(last_checkpoint(job.directory)) >= recipe.steps:
+    if checkpoints.step_of(checkpoints.last_checkpoint(job.directory)) >= recipe.steps:
         return True
     try:
         model, adapter = load_model(base, lora=recipe.lora)
         job = replace(job, validate_every=recipe.checkpoint_every, tries=recipe.tries)
-        if isinstance(job.curriculum, TaskCurriculum):
+        if isinstance(job.curriculum, jobs.TaskCurriculum):
             job.validation = job.curriculum.validation_tasks()
         return train_model(model, base.tokenizer, job, trl_arguments(recipe), adapter)
     except (torch.OutOfMemoryError, MemoryError) as error:
@@ -373,7 +352,7 @@ def run_session(base: BaseModel, recipe: Recipe, job: TrainingJob) -> bool:
 
 def trl_arguments(recipe: Recipe) -> dict[str, Any]:
     """TRL's arguments. Raises `ConfigError` if a step cannot be divided over the processes."""
-    processes = process_count()
+    processes = jobs.process_count()
     batch = min(recipe.batch_size, recipe.samples // processes)
     if recipe.prompts % processes or recipe.samples % (batch * processes):
         raise ConfigError(
@@ -404,9 +383,9 @@ def open_rollouts(
     rules and the limits of the day apply as in any run.
     """
     budget, cache = TrainingBudget(directory / "spent.jsonl", limit), ResponseCache(directory / "answers.jsonl")
-    budget.share(process_count())
+    budget.share(jobs.process_count())
     # What a worker does at once is meant for all processes together.
-    pool = Pool(workers=tuple(replace(it, parallel=max(1, it.parallel // process_count())) for it in opened.pool))
+    pool = Pool(workers=tuple(replace(it, parallel=max(1, it.parallel // jobs.process_count())) for it in opened.pool))
     # Workers that share a model must share its wrapper too: a model takes one call at a time, by its identity.
     wrapped: dict[int, CachedModel] = {}
     for worker in opened.pool:
@@ -414,14 +393,14 @@ def open_rollouts(
         if id(model) not in wrapped:
             wrapped[id(model)] = CachedModel(BudgetedModel(model, worker, budget), cache, model_identity(worker))
     conductor = replace(
-        bare_conductor(recipe, pool, opened.limits), timeouts=opened.timeouts, pool_policy=opened.pool_policy,
+        jobs.bare_conductor(recipe, pool, opened.limits), timeouts=opened.timeouts, pool_policy=opened.pool_policy,
         daily_spend=opened.daily_spend,
         workers={worker.name: wrapped[id(opened.workers[worker.name])] for worker in opened.pool},
     )  # fmt: skip
     try:
         yield Rollouts(
             conductor=conductor, cache=cache, budget=budget, draws=recipe.draws, format_bonus=recipe.format_bonus,
-            unused_step=recipe.unused_step, concurrency=recipe.concurrency, tells=tells_answer,
+            unused_step=recipe.unused_step, concurrency=recipe.concurrency, tells=jobs.tells_answer,
         )  # fmt: skip
     finally:
         cache.close()
@@ -433,7 +412,7 @@ def export_adapter(directory: Path, base: BaseModel) -> Path:
 
     Raises `ConfigError` without a checkpoint, `ModelError`.
     """
-    checkpoint = best_checkpoint(directory) or last_checkpoint(directory)
+    checkpoint = checkpoints.best_checkpoint(directory) or checkpoints.last_checkpoint(directory)
     if checkpoint is None:
         raise ConfigError(f"there is no checkpoint in {directory}", hint="train first")
     path = directory / "adapter.gguf"

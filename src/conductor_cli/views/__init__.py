@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 from conductor_cli.core.events import Event, StepDelta, StepFailed, ToolCalled
 from conductor_cli.core.trace import Trace
+from conductor_cli.views import plain
 from conductor_cli.views.base import (
     FRAME,
     ColorName,
@@ -24,16 +25,6 @@ from conductor_cli.views.base import (
     uses_color,
 )
 from conductor_cli.views.json_output import JsonLinesOutput, JsonOutput
-from conductor_cli.views.plain import (
-    AnswerOutput,
-    AnswerSink,
-    AnswerStream,
-    NoticesProgress,
-    PlainProgress,
-    PlainSink,
-    SilentProgress,
-    answering_step,
-)
 
 __all__ = [
     "ColorName", "OutputContext", "OutputName", "ProgressName", "RunView", "choose_progress", "open_views",
@@ -85,7 +76,7 @@ class RunDisplay(RunView):
     def show(self, event: Event, trace: Trace) -> None:
         """Show one event. `BrokenPipeError` means that nobody reads standard output any more."""
         self._progress.show(event, trace)
-        answers = isinstance(event, (StepDelta, StepFailed, ToolCalled)) and event.step == answering_step(trace)
+        answers = isinstance(event, (StepDelta, StepFailed, ToolCalled)) and event.step == plain.answering_step(trace)
         if self._shared and answers and isinstance(event, StepDelta) and event.text:
             self._progress.pause()
         self._output.show(event, trace)
@@ -119,19 +110,19 @@ def _open_tree(stderr: Stderr, context: OutputContext, shared: bool) -> RunView:
 def _open_answer(stdout: Stdout, context: OutputContext) -> RunView:
     """Rendered Markdown needs styles to replace its marks, and a terminal that can redraw."""
     if not stdout.terminal:
-        return AnswerOutput(stdout)
+        return plain.AnswerOutput(stdout)
 
-    def open_sink() -> AnswerSink:
+    def open_sink() -> plain.AnswerSink:
         if cannot_redraw(context.environ) or not context.markdown or uses_color(context) is False:
-            return PlainSink(stdout)
+            return plain.PlainSink(stdout)
         console = context.open_console(stdout)
         if console.color_system is None or console.encoding != "utf-8":  # Rich draws bullets that others lack
-            return PlainSink(stdout)
+            return plain.PlainSink(stdout)
         from conductor_cli.views.markdown_stream import MarkdownStream
 
         return MarkdownStream(console, reflows=reflows(context.environ))
 
-    return AnswerStream(open_sink)
+    return plain.AnswerStream(open_sink)
 
 
 OUTPUTS: Final[dict[str, Callable[[Stdout, OutputContext], RunView]]] = {
@@ -142,7 +133,7 @@ OUTPUTS: Final[dict[str, Callable[[Stdout, OutputContext], RunView]]] = {
 
 PROGRESS: Final[dict[ShownProgress, Callable[[Stderr, OutputContext, bool], RunView]]] = {
     "tree": _open_tree,
-    "plain": lambda stderr, context, _shared: PlainProgress(stderr, stored=context.stored, asked=context.asked),
-    "notices": lambda stderr, context, _shared: NoticesProgress(stderr, stored=context.stored),
-    "none": lambda stderr, context, _shared: SilentProgress(stderr, stored=context.stored),
+    "plain": lambda stderr, context, _shared: plain.PlainProgress(stderr, stored=context.stored, asked=context.asked),
+    "notices": lambda stderr, context, _shared: plain.NoticesProgress(stderr, stored=context.stored),
+    "none": lambda stderr, context, _shared: plain.SilentProgress(stderr, stored=context.stored),
 }

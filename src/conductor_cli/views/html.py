@@ -23,19 +23,7 @@ from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_dura
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.terminal_text import one_line, sanitize
 from conductor_cli.core.trace import StepRecord, Trace
-from conductor_cli.views.run_text import (
-    MAX_MESSAGE,
-    describe_access,
-    describe_file,
-    describe_notice,
-    describe_outcome,
-    describe_setup,
-    describe_totals,
-    describe_worker,
-    message_text,
-    question_line,
-    short_name,
-)
+from conductor_cli.views import run_text as words
 from conductor_cli.views.run_tree import TreeLayout, run_tree, tree_lines
 from conductor_cli.views.text_layout import WIDEST, Screen, line_texts
 
@@ -92,12 +80,12 @@ def timeline(trace: Trace) -> Timeline:
         for record in run.steps:
             if record.started is None and not record.failed:
                 continue
-            number, worker, bars = f"{outer}{record.number}", short_name(record.worker), list[Bar]()
+            number, worker, bars = f"{outer}{record.number}", words.short_name(record.worker), list[Bar]()
             for failed in record.failed:
                 if failed.started is None:
                     continue  # this worker was not asked at all
                 what = f"{one_line(failed.worker)}, attempt {failed.attempt} failed: "
-                what += one_line(failed.message)[:MAX_MESSAGE]
+                what += one_line(failed.message)[: words.MAX_MESSAGE]
                 after = begin + failed.ended
                 bars.append(bar("failed", begin + failed.started, after, what))
                 if failed.retry_in:
@@ -209,7 +197,7 @@ def html_page(trace: Trace, *, live: bool = False) -> str:
     with suppress(ValueError):  # a text that is no time stays as it is
         then = datetime.fromisoformat(trace.time).astimezone(UTC)
         started = f"{then.day} {then:%B %Y, %H:%M} UTC"
-    facts = [describe_totals(trace, stored=True), f"{describe_setup(trace)}; started {started}"]
+    facts = [words.describe_totals(trace, stored=True), f"{words.describe_setup(trace)}; started {started}"]
     if trace.resumed:
         facts.append(f"resumes run {trace.resumed}")
     root = run_tree(trace)
@@ -218,15 +206,13 @@ def html_page(trace: Trace, *, live: bool = False) -> str:
     tree = "\n".join(line_texts(tree_lines(root, TreeLayout(Screen(width=WIDEST), ended=10))))
     times = timeline(trace)
     return environment.get_template("run.html.j2").render(
-        title=one_line(question_line(trace)[:120] or trace.run), trace=trace, question=trace.question, facts=facts,
-        state=trace.outcome(),
-        outcome=describe_outcome(trace, live=live), told=[describe_notice(notice) for notice in trace.all_notices()],
+        title=one_line(words.question_line(trace)[:120] or trace.run), trace=trace, question=trace.question,
+        facts=facts, state=trace.outcome(), outcome=words.describe_outcome(trace, live=live),
+        told=[words.describe_notice(notice) for notice in trace.all_notices()],
         times=times, kinds={bar.kind for row in times.rows for bar in row.bars}, keys=_KEYS,
         usage=list(usage_rows(trace)), tree=tree,
         reasoning=trace.plan.reasoning if isinstance(trace.plan, Plan) else "", marks=MARKS,
-        root=replace(root, children=others), records=dict(_records(trace)), longest=MAX_MESSAGE,
-        describe_worker=describe_worker, describe_access=describe_access, describe_file=describe_file,
-        message_text=message_text,
+        root=replace(root, children=others), records=dict(_records(trace)), words=words,
     )  # fmt: skip
 
 
@@ -248,7 +234,7 @@ def _records(trace: Trace, outer: str = "") -> Iterator[tuple[str, StepRecord]]:
 def usage_rows(trace: Trace) -> Iterator[tuple[str, ...]]:
     """What the planner, each step and all together used, in the words of the page's table."""
     used = [("planner", trace.planning)] if trace.planning.calls else []
-    used += [(f"{record.number} {describe_worker(record)}", record.usage) for record in trace.steps]
+    used += [(f"{record.number} {words.describe_worker(record)}", record.usage) for record in trace.steps]
     for label, usage in [*used, ("total", trace.usage)]:
         if usage.calls:
             cost = format_cost_cell(usage.cost, usage.unpriced)
