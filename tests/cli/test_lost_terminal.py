@@ -73,7 +73,8 @@ def test_a_write_that_a_terminal_refuses_does_not_end_the_prompt(
         asyncio.get_running_loop().call_exception_handler(failure)
         await asyncio.sleep(0.05)
         is_reading = not reading.done()
-        await prompt.stop(reading)
+        reading.cancel()
+        await asyncio.wait([reading])
         return is_reading
 
     monkeypatch.setenv("TERM", "xterm-256color")

@@ -1,5 +1,1 @@
-"""The command line: declares options, calls `app`, prints. `commands` is the tree of commands, `start` runs one.
-
-A command is a module of its name. What several commands share is beside them. `repl` is the conversation of `chat`,
-which has a prompt before Typer is loaded.
-"""
+"""The command line: declares options, calls `app`, prints. `command_tree` has the commands, `entry` runs one."""

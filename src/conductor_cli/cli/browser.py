@@ -38,9 +38,8 @@ async def one_visit(path: str, page: str) -> AsyncIterator[tuple[str, asyncio.Fu
                 target = urlsplit(request.split(b" ", 2)[1].decode())
                 found = request.startswith(b"GET ") and target.path == path
                 body = page.encode() if found else b""
-                head = (
-                    f"HTTP/1.1 {'200 OK' if found else '404 Not Found'}\r\nContent-Type: text/html; charset=utf-8\r\n"
-                )
+                status = "200 OK" if found else "404 Not Found"
+                head = f"HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\n"
                 head += f"Content-Length: {len(body)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
                 writer.write(head.encode() + body)
                 await writer.drain()

@@ -54,7 +54,8 @@ async def _run_chat(load: Callable[[], ChatSession]) -> int:
     except ChatEnded as ended:
         return ended.code
     except ConductorError:
-        await prompt.stop(reading)
+        reading.cancel()
+        await asyncio.wait([reading])
         raise
     from conductor_cli.cli.slash_commands import answer_messages  # it was loaded with the chat
 

@@ -150,11 +150,6 @@ class ChatPrompt:
                     return True
         return False
 
-    async def stop(self, reading: asyncio.Task[str]) -> None:
-        """End what waits for a message, as if it had not begun."""
-        reading.cancel()
-        await asyncio.wait([reading])
-
     def _keys(self) -> KeyBindings:
         keys = KeyBindings()
         # In a prompt of several lines prompt_toolkit's own Enter breaks the line.

@@ -157,7 +157,6 @@ class ChatSession:
 
     @property
     def conductor(self) -> Conductor | None:
-        """The conductor, None while it is not open."""
         return self._opened.conductor if self._opened is not None else None
 
     def choosable_workers(self) -> dict[str, str]:

@@ -177,7 +177,6 @@ class RunOptions:
 
     @property
     def worker_names(self) -> tuple[str, ...]:
-        """The names of `--workers`. Raises `UsageError`."""
         return parse_names(self.workers)
 
     def settings(self) -> dict[str, Any]:

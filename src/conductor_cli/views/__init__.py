@@ -84,7 +84,6 @@ class RunDisplay(RunView):
             self._progress.resume()  # another attempt or a tool follows, so there is something to wait for again
 
     def draw(self) -> None:
-        """Draw a frame if it is time for one."""
         if time.monotonic() - self._drawn >= FRAME:
             self._progress.draw()
             self._output.draw()

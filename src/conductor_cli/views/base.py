@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TextIO, cast
 
@@ -76,16 +77,13 @@ class Stderr(Stdout):
     """Standard error. A run must not fail because nobody reads its progress, so errors of writes are ignored."""
 
     def write(self, text: str) -> int:
-        try:
+        with suppress(OSError, ValueError):  # ValueError: the stream is closed
             return super().write(text)
-        except (OSError, ValueError):  # ValueError: the stream is closed
-            return 0
+        return 0
 
     def flush(self) -> None:
-        try:
+        with suppress(OSError, ValueError):
             super().flush()
-        except (OSError, ValueError):
-            return
 
 
 def encodable(text: str, encoding: str) -> str:

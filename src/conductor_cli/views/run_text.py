@@ -19,7 +19,6 @@ from conductor_cli.core.trace import StepRecord, ToolRecord, Trace, describe_rev
 MAX_MESSAGE: Final = 400  # Characters of an error's message or hint that are shown
 MAX_QUOTE: Final = 100  # Characters of a text that is shown in one line, and of a line of a log
 MAX_NAME: Final = 80  # Characters of the name of a worker or of a tool
-MAX_REJECTED: Final = 2  # The most plans that are not valid which get lines in a log
 
 REASONS: Final[dict[ev.StopReason, str]] = {
     "cancelled": "cancelled",
@@ -38,25 +37,9 @@ FINISHES: Final[dict[str, str]] = {
 }
 """How a step ended, unless it ended normally."""
 
-INTERRUPTIONS: Final = frozenset({"cancelled", "terminated", "limit"})
-"""Kinds of failure after which the same question may well succeed."""
-
 # The core reports which limit was reached and a value that would be enough; flags and settings are known only here.
-_LIMIT_FLAGS: Final = {
-    "limit_time": "--max-time",
-    "limit_calls": "--max-calls",
-    "limit_tokens": "--max-tokens",
-    "limit_cost": "--max-cost",
-}
-_DAY_LIMITS: Final = {
-    "limit_calls_day": "limits.calls_day",
-    "limit_tokens_day": "limits.tokens_day",
-    "limit_cost_day": "limits.cost_day",
-}
-PLAN_FILE: Final = "plan file"  # What a trace names as the conductor of a run whose plan was given
-
-
-# Events and texts
+_LIMIT_FLAGS: Final = {f"limit_{name}": f"--max-{name}" for name in ("time", "calls", "tokens", "cost")}
+_DAY_LIMITS: Final = {f"limit_{name}_day": f"limits.{name}_day" for name in ("calls", "tokens", "cost")}
 
 
 def shorten_line(text: str, length: int = MAX_QUOTE) -> str:
@@ -100,9 +83,6 @@ def message_text(message: Message) -> str:
     return "\n".join([*lines, *([message.content] if message.content or not lines else [])])
 
 
-# Tools
-
-
 def tool_name(use: ToolRecord | ev.ToolOffered | ev.ToolCalled) -> str:
     """The server and the tool, `files.read_file`; the tool alone where nothing is known of a server."""
     full = "" if isinstance(use, ev.ToolOffered) else use.tool
@@ -114,9 +94,6 @@ def running_calls(record: StepRecord) -> list[ToolRecord]:
     if record.state != "running" or record.retry_at is not None:
         return []
     return [use for use in record.tools if use.ended is None and use.started >= (record.attempted or 0.0)]
-
-
-# Steps
 
 
 def find_step(trace: Trace, number: int) -> StepRecord | None:
@@ -155,9 +132,6 @@ def describe_next_attempt(event: ev.StepFailed) -> str:
     if event.substitute is not None:
         return f"now on {one_line(event.substitute)}"
     return "no attempts are left"
-
-
-# Events
 
 
 class EventText(NamedTuple):
@@ -258,7 +232,7 @@ def log_lines(event: ev.Event, trace: Trace) -> list[str]:
     """What a log says about an event: its sentence, and below it the texts, those of tools in one line."""
     inner, found = ev.innermost_event(event), event_text(event, trace)
     # A conductor that may try many times writes much the same again.
-    if found is None or (isinstance(inner, ev.PlanRejected) and inner.attempt > MAX_REJECTED):
+    if found is None or (isinstance(inner, ev.PlanRejected) and inner.attempt > 2):
         return []
     texts = found.texts
     if isinstance(inner, ev.ToolCalled | ev.ToolReturned):
@@ -276,9 +250,6 @@ def describe_notice(notice: ev.Notice, outer: str = "") -> str:
     return ": ".join(filter(None, (", ".join(filter(None, parts)), one_line(notice.text))))
 
 
-# The whole run
-
-
 def describe_setup(trace: Trace) -> str:
     """Who plans, the mode, and the number of workers."""
     return f"{describe_planning(trace)}, {format_count(len(trace.pool), 'worker')}"
@@ -286,7 +257,7 @@ def describe_setup(trace: Trace) -> str:
 
 def describe_planning(trace: Trace) -> str:
     """`qwen2.5-7b plans, auto`: the planning model and the mode."""
-    if trace.conductor in ("", PLAN_FILE):
+    if trace.conductor in ("", "plan file"):
         return f"the plan is given, {trace.mode}"
     return f"{without_file_hash(one_line(trace.conductor))}{also_worker(trace)} plans, {trace.mode}"
 
@@ -326,9 +297,6 @@ def _ended_by(what: str, error: Failure) -> str:
     return f"{what}{',' if why.startswith('stopped:') else ':'} {why}"
 
 
-# What went wrong
-
-
 def problem_lines(trace: Trace, *, stored: bool) -> list[str]:
     """At most three lines for standard error when a run gave no answer or only a part of one."""
     if not trace.run or (trace.state == "finished" and not trace.partial and trace.error is None):
@@ -358,7 +326,8 @@ def _resume_line(trace: Trace) -> str:
         return f"  resume: {command}" if unfinished else ""
     if trace.error is None:
         return "" if trace.ended else f"  ask it again: {command}"
-    again = trace.error.kind in INTERRUPTIONS and trace.error.reason != "output_closed"
+    # After these the same question may well succeed.
+    again = trace.error.kind in ("cancelled", "terminated", "limit") and trace.error.reason != "output_closed"
     return f"  ask it again: {command}" if again else ""
 
 

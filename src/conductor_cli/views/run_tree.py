@@ -19,7 +19,6 @@ from conductor_cli.core.trace import ENDED, FailedAttempt, StepRecord, ToolRecor
 from conductor_cli.views import run_text as words
 from conductor_cli.views.text_layout import Line, Screen, cells, cut, text_cells
 
-MAX_BETWEEN: Final = 2  # So many plans between the first and the last one that was not valid are shown as one
 NodeKind = Literal["question", "plan", "step", "attempt", "note", "tool"]
 NodeState = Literal[
     "planning", "waiting", "running", "retrying", "answering", "done", "failed", "stopped", "skipped", "rejected",
@@ -98,10 +97,9 @@ def find_node(root: Node, number: str) -> Node | None:
 
 
 def _branches_of_run(run: _Run) -> Iterator[Node]:
-    """What hangs at the root of a run."""
     # Each plan that is not valid, with the line that has the error; of many, the first and the last.
     rejected = run.trace.rejected
-    between = rejected[1:-1] if len(rejected) - 2 >= MAX_BETWEEN else ()
+    between = rejected[1:-1] if len(rejected) > 3 else ()
     for event in rejected:
         if event not in between:
             hint = f" ({event.hint})" if event.hint else ""
@@ -137,7 +135,6 @@ def _notice(text: str) -> Node:
 
 
 def _step(record: StepRecord, run: _Run) -> Node:
-    """A step with everything below it."""
     retrying = record.state == "running" and record.retry_at is not None
     calls = words.running_calls(record)
     # The thoughts before a call of a tool are over while it runs.
@@ -179,7 +176,6 @@ def _branches_of_step(record: StepRecord, run: _Run) -> Iterator[Node]:
 
 
 def _failed_attempt(attempt: FailedAttempt, record: StepRecord) -> Node:
-    """Which attempt failed, why, and what followed."""
     front = f"attempt {attempt.attempt}" if attempt.attempt else "not asked"
     front += f", {attempt.worker}" if attempt.worker != record.worker else ""
     front += f", after {format_duration(attempt.ended - attempt.started)}" if attempt.started is not None else ""
@@ -195,7 +191,6 @@ def _failed_attempt(attempt: FailedAttempt, record: StepRecord) -> Node:
 
 
 def _tool_call(use: ToolRecord, record: StepRecord, run: _Run) -> Node:
-    """Which tool was called with what, and what it returned."""
     state: NodeState = "stopped"
     if use.ended is not None:
         state = "failed" if use.error else "done"
@@ -227,7 +222,6 @@ def _is_reused(record: StepRecord, run: _Run) -> bool:
 
 
 def _figures(record: StepRecord, run: _Run) -> tuple[str, ...]:
-    """Time, tokens, and cost where some worker has a price."""
     priced = any(worker.price and any(worker.price.amounts()) for worker in run.trace.pool)
     if record.started is None or _is_reused(record, run):
         return ("",) * (3 if priced else 2)
@@ -246,9 +240,6 @@ MARKS: Final[dict[NodeState, str]] = {
     "planning": "\u25cf", "running": "\u25cf", "answering": "\u2193", "waiting": "\u25cb", "retrying": "\u21bb",
     "done": "\u2713", "failed": "\u2717", "rejected": "\u2717", "stopped": "\u2013", "skipped": "\u2013", "note": "!",
 }  # fmt: skip
-
-WORDS_THAT_A_STATUS_SAYS: Final = frozenset[NodeState]({"planning", "waiting", "retrying", "answering"})
-"""States that need no word of their own beside a status such as `waits for 1`."""
 
 COLUMNS: Final = (8, 15, 9)  # Cells for time, tokens and cost. A narrow screen has no room for the last ones.
 NARROW: Final = 16  # Cells for a step's state on a screen with room for its time only: `again in 12 s` with a mark
@@ -479,8 +470,8 @@ def _with_state(line: Line, node: Node, layout: TreeLayout) -> Line:
     state: NodeState = "answering" if node.number and node.number == layout.answering else node.state
     status = "answers below" if state == "answering" else node.status
     mark = MARKS[state] if screen.marks else "running" if state == "planning" else state
-    if status and not screen.marks and state in WORDS_THAT_A_STATUS_SAYS:
-        mark = ""
+    if status and not screen.marks and state in ("planning", "waiting", "retrying", "answering"):
+        mark = ""  # a status such as `waits for 1` says it
     figures = () if state == "answering" else node.figures[: layout.columns]
     mark = mark and f"{mark:<{1 if screen.marks else 8}} "[: layout.state_width]
     room = layout.state_width - len(mark)

@@ -51,7 +51,6 @@ class TreeProgress(RunView):
         self._printed: Node | None = None
 
     def show(self, event: Event, trace: Trace) -> None:
-        """Keep the trace."""
         self._trace = trace
         self._event_seen = self._clock()
         self._changed = True
@@ -111,7 +110,6 @@ class TreeProgress(RunView):
         self._print(lines)
 
     def draw(self) -> None:
-        """Redraw the live tree if anything has changed."""
         now = self._clock()
         if self._paused or (not self._changed and now - self._drawn < IDLE):
             return
