@@ -128,10 +128,7 @@ async def _run(session: Session, batch: batches.Batch, request: _Request) -> int
 
 
 def _is_agreed(session: Session, conductor: Conductor, progress: batches.BatchProgress, request: _Request) -> bool:
-    """Whether the batch may cost what it will: by `--yes`, `--max-cost` or at the prompt, or because it costs nothing.
-
-    Raises `PolicyError` where a limit cannot be enforced.
-    """
+    """Whether the batch may cost what it will. Raises `PolicyError` where a limit cannot be enforced."""
     unpriced = ", ".join(unpriced_models(conductor, planned=True))
     if request.max_cost is not None and unpriced:
         hint = "add prices (conductor workers add … --set price=IN,OUT), or choose other workers: --workers"

@@ -51,10 +51,7 @@ class ChatEnded(Exception):
 
 
 class ChatPrompt:
-    """Reads one message after the other. A message may have several lines.
-
-    It is there before the chat that it belongs to is loaded: `connect` gives it what only the chat knows.
-    """
+    """Reads messages. It is there before its chat is loaded: `connect` gives it what only the chat knows."""
 
     def __init__(self) -> None:
         _return_to_line_start()

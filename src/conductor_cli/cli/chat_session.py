@@ -185,10 +185,7 @@ class ChatSession:
         return await self.open()
 
     async def change(self, flags: Mapping[str, Any], only: Sequence[str] | None = None) -> None:
-        """Use other settings from now on; None resets one. Open models stay open.
-
-        Raises `ConductorError`, and then nothing has changed.
-        """
+        """Use other settings from now on; None resets one. Raises `ConductorError`, and then nothing has changed."""
         wanted = {name: value for name, value in {**self.flags, **flags}.items() if value is not None}
         chosen = self.only if only is None else tuple(only)
         session = self._session(wanted)

@@ -116,10 +116,7 @@ _OPTIONS: Final[Mapping[str, tuple[str, str]]] = {option: told for options, told
         )
     },
 }.items() for option in options.split()}  # fmt: skip
-"""Options of other tools and of earlier releases: the option that a command must have for the hint to fit, the hint.
-
-Dropped ones answer for one release.
-"""
+"""Options of other tools and of the release before: the option that a command must have for the hint to fit, and it."""
 
 
 def explain_typer_error(error: TyperException) -> UsageError:

@@ -58,10 +58,7 @@ HEADINGS: Final[dict[str, list[str]]] = {
         "Advanced": "seed set",
     }.items()
 }
-"""The headings in the help of a command that has many options, in order, and the options under each.
-
-An option that is not listed is shown under "Options".
-"""
+"""The headings in the help of a command that has many options, in order; an option without one is under "Options"."""
 
 Words = Annotated[list[str] | None, argument("QUESTION", "The question; - reads it from stdin.")]
 Files = Annotated[
@@ -250,10 +247,7 @@ def split_names(names: str | None) -> list[str] | None:
 
 
 def parse_assignments(texts: Sequence[str] | None, lists: Collection[str] = ()) -> dict[str, Any]:
-    """Return the settings of `--set KEY=VALUE`: true, false, numbers, text, and lists for the keys in `lists`.
-
-    None stands for one that is to be removed. Raises `UsageError`.
-    """
+    """The settings of `--set KEY=VALUE`; None removes one, and those in `lists` are lists. Raises `UsageError`."""
     found: dict[str, Any] = {}
     for text in texts or ():
         key, equals, value = (part.strip() for part in text.partition("="))

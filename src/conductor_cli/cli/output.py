@@ -147,10 +147,7 @@ def wrap_lines(text: str, width: int) -> str:
 
 
 def copy_to_clipboard(text: str) -> str:
-    """Copy a text by the desktop's own program, or else by the terminal, and return what was done, for a notice.
-
-    What a terminal would obey when it is pasted there is left out.
-    """
+    """Copy a text, without what a terminal would obey; returns for a notice what was done."""
     import base64  # every start imports this module
     import shutil
     import subprocess

@@ -47,11 +47,8 @@ class Session:
     """One command's settings, where its output goes, and whether its runs are stored."""
 
     def __init__(self, common: GlobalOptions, options: RunOptions, flags: Mapping[str, Any] | None = None) -> None:
-        """`flags` are settings by name; None takes them from `options`.
-
-        Raises `ConductorError` where standard output is closed: a result that nobody gets must not be paid for.
-        """
-        if problem := stdout_problem():
+        """`flags` are settings by name; None takes them from `options`."""
+        if problem := stdout_problem():  # a result that nobody gets must not be paid for
             raise problem
         flags = options.settings() if flags is None else flags
         self.common, self.options = common, options
@@ -115,10 +112,7 @@ class Session:
         self, question: Question, *, only: Sequence[str] = (), plan: Plan | None = None, resume: Trace | None = None,
         needs: Sequence[str] = (), plan_only: bool = False,
     ) -> RunResult:  # fmt: skip
-        """Run a question to its end, or only plan it.
-
-        Raises `UsageError` or `PolicyError` before anything runs where one of the workers in `needs` is not available.
-        """
+        """Run a question to its end, or only plan it. Raises before that where a worker in `needs` is not available."""
         if resume is not None:
             self.keep_policy(resume)
             self.settings = keep_tools_of(self.settings, resume)

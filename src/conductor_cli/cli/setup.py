@@ -160,10 +160,7 @@ class Interview:
             self.exit_code = self.exit_code or self._run(command)
 
     def _go_through(self, heading: str, steps: Sequence[setup.SetupStep], otherwise: str) -> bool:
-        """Show steps of one kind and do the new ones together, where that is agreed to; whether it was.
-
-        A step that fails is reported, and the others are done all the same.
-        """
+        """Show steps of one kind and do the new ones together, where that is agreed to; whether it was."""
         _print_heading(heading)
         for step in steps:
             print_text(f"  {'done' if step.done else 'new '}  {step.text}")
@@ -176,7 +173,7 @@ class Interview:
         agreed = bool(new) and (self._yes or (self.asks and confirm(question, default=True)))
         if new and not agreed:
             self.left_out = True
-        for step in new if agreed else ():
+        for step in new if agreed else ():  # those after one that fails, too
             code = self._run(step.command)
             self.exit_code = self.exit_code or code
             self.results.append({"step": step.kind, "name": step.name, "ok": code == 0})

@@ -122,61 +122,44 @@ ToolChoice = Literal["auto", "none", "required"]  # Whether a model may call too
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One call to one model.
-
-    `grammar` is GBNF (llama.cpp `grammars/README.md`) with start rule `root`; an adapter whose backend has no grammars
-    ignores it, and the parser of the text copes. `cuts` are character offsets into the first message's content at
-    which a fixed prefix ends, so that a local model can keep its key/value state. `choices`, if any, are all possible
-    replies: a local model then computes one distribution over them instead of writing; `grammar` tells others the same.
-    `schema` is a JSON Schema of the reply, for servers that enforce one. With `temperature` None the model uses its own
-    default. `prefill` is the beginning of the reply, which the model continues and does not repeat; an adapter whose
-    backend cannot continue a reply ignores it. With `rank` above 0, a local model does not write its likeliest reply
-    but the first, second, … one after it; others ignore it. `deadline` is how many seconds the whole call may take.
-    `tools` are those that the model may ask for, and `tool_choice` may also name the only one of them.
-    `read_attachment` gives the bytes of what the messages carry.
-    """
+    """One call to one model."""
 
     messages: tuple[Message, ...]
     max_tokens: int | None = None
-    temperature: float | None = None
+    temperature: float | None = None  # None: the model's own default
     seed: int | None = None
     stop: tuple[str, ...] = ()
     grammar: str | None = None
+    """GBNF (llama.cpp `grammars/README.md`) with start rule `root`; who has no grammars ignores it."""
     cuts: tuple[int, ...] = ()
+    """Offsets into the first message at which a fixed prefix ends: a local model may keep its key/value state."""
     choices: tuple[str, ...] = ()
-    schema: Mapping[str, Any] | None = None
-    prefill: str = ""
-    rank: int = 0
-    deadline: float | None = None
-    tools: tuple[Tool, ...] = ()
-    tool_choice: ToolChoice | Tool = "auto"
+    """All possible replies: a local model computes one distribution over them; `grammar` tells others the same."""
+    schema: Mapping[str, Any] | None = None  # A JSON Schema of the reply, for servers that enforce one
+    prefill: str = ""  # The beginning of the reply, which is not repeated; who cannot continue a reply ignores it
+    rank: int = 0  # Above 0, a local model writes the first, second, … reply after its likeliest one
+    deadline: float | None = None  # Seconds that the whole call may take
+    tools: tuple[Tool, ...] = ()  # Those that the model may ask for
+    tool_choice: ToolChoice | Tool = "auto"  # Or the only one of them
     parallel_tool_calls: bool = True
-    read_attachment: ReadAttachment | None = None
+    read_attachment: ReadAttachment | None = None  # Gives the bytes of what the messages carry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """A piece of a model's reply.
-
-    The last chunk of a reply, and only it, has `usage` and `finish`; `finish` is `tool` if the reply has tool calls.
-    `note` is something the user should know about the call itself, such as a parameter that the model refused and that
-    was left out. `choice_shares` is the share of each of the request's choices, if the reply was chosen by one
-    distribution. `confidence` on the last chunk is the probability that the model gave to the whole reply, where it was
-    computed. `from_cache` on the last chunk says that it came from the response cache, so nothing was spent on it.
-    `provider_data` on the last chunk is what the same adapter needs in the assistant's message when the conversation
-    goes on.
-    """
+    """A piece of a model's reply. The last one, and only it, has `usage` and `finish`."""
 
     text: str = ""
     thinking: str = ""
     usage: Usage | None = None
-    finish: Finish | None = None
-    note: str = ""
-    choice_shares: Mapping[str, float] | None = None
-    confidence: float | None = None
-    from_cache: bool = False
+    finish: Finish | None = None  # `tool` if the reply has tool calls
+    note: str = ""  # For the user, about the call itself, such as a parameter that was refused and left out
+    choice_shares: Mapping[str, float] | None = None  # Of each of the request's choices, in one distribution
+    confidence: float | None = None  # On the last chunk, the probability of the whole reply, where it was computed
+    from_cache: bool = False  # On the last chunk: it is of the response cache, so nothing was spent
     tool_call: ToolCallDelta | None = None
     provider_data: Mapping[str, Any] = field(default_factory=dict)
+    """On the last chunk, what the same adapter needs in the assistant's message when the conversation goes on."""
 
 
 OPEN: Final = "<think>"

@@ -277,10 +277,8 @@ class MediaAccess:
 
 
 def find_media_access(question: Question, shown: Mapping[str, Question], pool: Pool) -> MediaAccess:
-    """Return who can see what. `shown` is the question as each worker of the pool is shown it by the policy.
-
-    A nested run that was given an answer needs nobody to look again.
-    """
+    """Return who can see what. `shown` is the question as each worker of the pool is shown it by the policy."""
+    # A nested run that was given an answer needs nobody to look again.
     kinds = {} if question.given else {file.kind_without_text: file for file in reversed(question.files)}
     files = {kind: one_line(file.name) for kind, file in kinds.items() if kind is not None}
     names = {

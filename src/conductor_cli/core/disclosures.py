@@ -29,12 +29,9 @@ FOR_WORKERS: Final = frozenset({"the system text", "the schema", "the client's c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disclosure:
-    """One call: which model received it, for which step, with which texts.
+    """One call: which model received it, for which step, with which texts."""
 
-    `step` holds the numbers of the steps that it is nested in, then its own; 0 is planning.
-    """
-
-    step: tuple[int, ...]
+    step: tuple[int, ...]  # The numbers of the steps that it is nested in, then its own; 0 is planning
     worker: str
     recipient: str
     texts: tuple[str, ...]

@@ -216,11 +216,7 @@ class Learned:
 
 
 def learn(ratings: Iterable[Rating], now: float) -> Learned:
-    """Return what ratings say at the time `now`.
-
-    Of two ratings of the same run or step the later one counts. A step that was rated itself has no part in the rating
-    of its run.
-    """
+    """Return what ratings say at the time `now`. Of two ratings of the same run or step the later one counts."""
     newest: dict[tuple[str, int], Rating] = {}
     for rating in ratings:
         newest.pop((rating.run, rating.step), None)
@@ -228,6 +224,7 @@ def learn(ratings: Iterable[Rating], now: float) -> Learned:
     shares: dict[str, list[tuple[float, RatingShare]]] = {}
     for rating in sorted(newest.values(), key=lambda rating: rating.time):
         for share in rating.shares:
+            # A step that was rated itself has no part in the rating of its run.
             if rating.step or (rating.run, share.step) not in newest:
                 shares.setdefault(share.key, []).append((rating.time, share))
     return Learned(now=now, shares=shares)

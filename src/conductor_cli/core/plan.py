@@ -181,11 +181,8 @@ FindOperands = Callable[[str], Sequence[str]]
 
 
 def lost_operand(question: str, steps: Sequence[Step], find: FindOperands) -> str:
-    """Return the first operand of the question that no subtask names; empty if there is none.
-
-    A plan that sees what was given may leave the question's own operands to that.
-    """
-    if any(GIVEN in step.access for step in steps):
+    """Return the first operand of the question that no subtask names; empty if there is none."""
+    if any(GIVEN in step.access for step in steps):  # which may have the others
         return ""
     named = Counter(operand for step in steps for operand in find(step.subtask))
     return next(iter(Counter(find(question)) - named), "")

@@ -51,10 +51,7 @@ class Policy:
     files_only: tuple[tuple[str, ...], ...] = ()
 
     def denial_reason(self, party: Party, *, plans: bool = False) -> str:
-        """Return why nothing may be sent to `party`, empty where it may. `plans`: it is the conductor.
-
-        `allow` is about workers: a conductor on this machine need not be in it.
-        """
+        """Return why nothing may be sent to `party`, empty where it may. `plans`: it is the conductor."""
         if party.parts:
             return next(filter(None, (self.denial_reason(part, plans=plans) for part in party.parts)), "")
         if self.local_only and not party.local:
@@ -66,6 +63,7 @@ class Policy:
                 unknown = party.recipient == UNKNOWN_PROVIDER and selector.startswith("provider:")
                 why = f", and the provider of {party.name} is not known" if unknown else ""
                 return f"policy.deny names {selector}{why}"
+        # `allow` is about workers: a conductor on this machine need not be in it.
         for group in self.allow if not (plans and party.local) else ():
             if not any(selector_matches(selector, party) for selector in group):
                 return f"policy.allow names only {', '.join(group) or 'nobody'}"
@@ -254,13 +252,10 @@ def plan_rules(  # noqa: PLR0913 - all that a plan depends on
 
 
 def step_limit(limits: Limits, workers: Collection[str]) -> int:
-    """Return the most steps of a plan that a model writes over these workers.
-
-    Where nobody limits it, one worker gets one step: a second step would ask the same model again.
-    """
+    """Return the most steps of a plan that a model writes over these workers."""
     if limits.steps is not None:
         return min(limits.steps, MAX_STEPS)
-    return MAX_STEPS if len(workers) > 1 else 1
+    return MAX_STEPS if len(workers) > 1 else 1  # a second step would ask the same model again
 
 
 def substitutes(pool: Pool, tried: Collection[str]) -> tuple[str, ...]:

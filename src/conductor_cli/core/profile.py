@@ -18,18 +18,13 @@ Labels = Literal["letters", "numbers", "entries"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How a conductor's text is sampled, and how many tokens it may have.
-
-    `tries` is how often it may write: once, and again after each fault. `again` is the temperature after a fault, for a
-    conductor that is not told of it and would write the same again. With `search`, it writes its next likeliest text
-    instead.
-    """
+    """How a conductor's text is sampled."""
 
     temperature: float = 0.0
     max_tokens: int = 1200
-    again: float = 0.0
-    tries: int = 2
-    search: bool = False
+    again: float = 0.0  # The temperature after a fault, for one that is not told of it and would write the same again
+    tries: int = 2  # How often it may write: once, and again after each fault
+    search: bool = False  # It writes its next likeliest text instead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,42 +55,31 @@ class Guide:
 class Profile:
     """How a conductor reads and writes.
 
-    `plan_format` is a key of `PLAN_FORMATS`. `order` and `bar` are the columns of the native one and what separates
-    them. `labels` is how workers are called; `names` says whether the conductor is also shown their names, descriptions
-    and strengths; `cards` whether strengths stand on the worker's line, or in a table with a row for each skill, the
-    best worker first, where a row begins as the worker column of a plan does; `fewshots` and `rules` whether the prompt
-    has examples, and says how a team works. `template` is the text around them: plain English (`prompts.py`), or that
-    of the published recipe (`plan_formats/published.py`), whose reply reasons first. `guide` is what plain English
-    has besides.
-
-    `render` writes the whole message from the question, the pool and the format context. It is for a conductor that was
-    trained on prompts of its own, and only to plan: it is never asked to reason first. With None,
-    `prompts.conductor_request` writes plain English.
-
-    `verdicts` are words such as YES and NO. An answer that ends with one only judges the answer before it: a plan may
-    end with a check, and the answer of the run is then the one that was checked. `fallback` says whether the best
-    worker answers where no valid plan was written; workers that can do only single steps cannot.
-
-    `find_fault` says what is wrong with a whole plan, for a conductor whose questions are so narrow that a program can
-    tell; empty if nothing is. No step of such a plan starts before the plan is complete.
+    An answer that ends with one of the `verdicts` only judges the answer before it: a plan may end with a check, and
+    the answer of the run is then the one that was checked. No step of a plan that `find_fault` checks starts early.
     """
 
     name: str
-    plan_format: str = "native"
-    order: tuple[Column, Column, Column] = ("worker", "access", "subtask")
-    bar: str = " | "
-    labels: Labels = "letters"
-    names: bool = True
+    plan_format: str = "native"  # A key of `PLAN_FORMATS`
+    order: tuple[Column, Column, Column] = ("worker", "access", "subtask")  # The columns of the native format
+    bar: str = " | "  # What separates them
+    labels: Labels = "letters"  # How workers are called
+    names: bool = True  # The conductor is also shown their names, descriptions and strengths
     cards: Literal["lines", "table"] = "lines"
-    fewshots: bool = True
-    rules: bool = True
+    """Strengths stand on the worker's line; or in a table with a row for each skill, the best worker first, which
+    begins as the worker column of a plan does."""
+    fewshots: bool = True  # The prompt has examples
+    rules: bool = True  # It says how a team works
     template: Literal["plain", "published"] = "plain"
+    """Plain English (`prompts.py`), or that of the published recipe (`plan_formats/published.py`): it reasons first."""
     sampling: Sampling = Sampling()
     render: Callable[[Question, Pool, PlanFormatContext], str] | None = None
-    verdicts: tuple[str, ...] = ()
-    fallback: bool = True
+    """Writes the whole message, for a conductor that was trained on prompts of its own; it never reasons first."""
+    verdicts: tuple[str, ...] = ()  # Words such as YES and NO
+    fallback: bool = True  # The best worker answers where no plan was valid; not one that can do only single steps
     find_fault: Callable[[Question, Sequence[Step], Pool], str] | None = None
-    guide: Guide = Guide()
+    """What is wrong with a whole plan, empty if nothing is, where questions are so narrow that a program can tell."""
+    guide: Guide = Guide()  # What plain English has besides
 
 
 PROMPTED: Final = Profile(name="prompted")
@@ -105,10 +89,7 @@ PUBLISHED: Final = Profile(
     name="published", plan_format="published", labels="numbers", names=False, template="published",
     sampling=Sampling(temperature=0.7, max_tokens=1024),
 )  # fmt: skip
-"""A checkpoint trained by the published recipe (arXiv 2512.04388): its template, three lists, workers by number only.
-
-A reply has the 1024 tokens of the recipe.
-"""
+"""A checkpoint trained by the published recipe (arXiv 2512.04388): its template, three lists, workers by number."""
 
 BRIEF: Final = Profile(
     name="brief",
@@ -152,20 +133,15 @@ class SeenStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerProfile:
-    """How workers are prompted. `context` is assumed for a worker whose number of tokens is not configured.
-
-    `render` writes the whole message from the question, the step and what the step sees, for workers that were trained
-    on prompts of their own. With None, `prompts.worker_messages` writes plain English. `operands` is for workers that
-    are not shown the question: what of it a plan has to name. `refusal` is what a worker writes that cannot do its
-    step: a run that would end with it has no answer.
-    """
+    """How workers are prompted."""
 
     name: str = "plain"
     max_tokens: int = 4096
-    context: int = 32_768
+    context: int = 32_768  # Tokens of a worker for which nothing else is configured
     render: Callable[[Question, Step, Sequence[SeenStep]], str] | None = None
-    operands: FindOperands | None = None
-    refusal: str = ""
+    """Writes the whole message, for workers that were trained on prompts of their own; None is plain English."""
+    operands: FindOperands | None = None  # What of a question a plan must name for workers that are not shown it
+    refusal: str = ""  # What a worker writes that cannot do its step: a run that ends with it has no answer
 
 
 def labels_for(workers: Sequence[Worker], style: Labels) -> dict[str, str]:

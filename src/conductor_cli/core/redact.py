@@ -251,10 +251,7 @@ class Secrets:
 
 
 class StreamRedactor:
-    """`redact` for text that comes in pieces: what may be the beginning of a secret is held back until it is not.
-
-    What is shown, joined, is the whole text redacted.
-    """
+    """`redact` for text in pieces: what may be the beginning of a secret is held back until it is not."""
 
     def __init__(self, secrets: Secrets) -> None:
         self._secrets = secrets

@@ -34,10 +34,7 @@ _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 def dump(value: Any, *, brief: bool = False) -> Any:  # noqa: ANN401 - any JSON value
-    """Return the JSON value of a dataclass, container or scalar.
-
-    A `brief` one has no fields that have their default, which `load` gives them again; mappings are whole in it.
-    """
+    """Return the JSON value of anything. A `brief` one has no fields that have their default: `load` adds them."""
     # Most values are plain, and this runs for every field of every event.
     if type(value) in _PLAIN:
         return value

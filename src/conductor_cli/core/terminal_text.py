@@ -147,10 +147,7 @@ class Column(NamedTuple):
 
 
 class TableLines(NamedTuple):
-    """A rendered table: the heading line, the lines of each row, and the line that says what is left out, if anything.
-
-    For callers that put something between the rows.
-    """
+    """A rendered table: its heading, the lines of each row, and the line that says what is left out, if anything."""
 
     head: list[str]
     rows: list[list[str]]

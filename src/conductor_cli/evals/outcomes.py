@@ -40,34 +40,26 @@ RunKey = tuple[str, str, int]  # What a run is of: the name of a system, the id 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseOutcome:
-    """The result of one run of a case under a system.
-
-    `usage` is what all models used, `planning` the conductor's share of it. `seconds` is the longest chain of calls
-    that waited for each other, with the time that each call took when it was made; it depends neither on how many cases
-    ran in parallel nor on which replies were cached. `planned`: a model wrote the plan; `valid`: its first version was
-    valid (meaningless unless planned). `draw` counts the runs of the case under the system, from 0.
-    `plan` is what the planner wrote, and `answers` how the answer of each of its steps began.
-    `confirmed`: whether a judge agreed with the rule that scored the answer, None where either is missing; `judging` is
-    what the judge used, which is not part of `usage`.
-    """
+    """The result of one run of a case under a system."""
 
     system: str
     case: str
     tags: tuple[str, ...] = ()
     verdict: Verdict
     answer: str = ""
-    usage: Usage = NO_USAGE
-    planning: Usage = NO_USAGE
+    usage: Usage = NO_USAGE  # What all models used, but a judge
+    planning: Usage = NO_USAGE  # The conductor's share of it
     seconds: float = 0.0
+    """The longest chain of calls that waited for each other, whatever ran in parallel and whichever were cached."""
     steps: int = 0
-    planned: bool = False
-    valid: bool = True
-    plan: tuple[Step, ...] = ()
-    answers: tuple[str, ...] = ()
+    planned: bool = False  # A model wrote the plan
+    valid: bool = True  # Its first version was valid; meaningless unless planned
+    plan: tuple[Step, ...] = ()  # What the planner wrote
+    answers: tuple[str, ...] = ()  # How the answer of each of its steps began
     error: str = ""
-    draw: int = 0
-    confirmed: bool | None = None
-    judging: Usage = NO_USAGE
+    draw: int = 0  # Counts the runs of the case under the system
+    confirmed: bool | None = None  # Whether a judge agreed with the rule that scored the answer
+    judging: Usage = NO_USAGE  # What the judge used
 
     @property
     def cost(self) -> Decimal | None:
@@ -155,25 +147,19 @@ OUTCOMES: Final = "outcomes.jsonl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationSpec:
-    """What is evaluated.
+    """What is evaluated."""
 
-    `source` names the set of cases, `hash` is that of its content, `cases` their number. `systems` are the names of
-    those that run, and `repeat` is how often each runs a case. `conductor` names the model that plans, with its file
-    hash, and `planner_id` identifies it for the response cache; both are None without one. `judge` is the worker that
-    judges answers. `identity` is all that must be equal to continue the evaluation.
-    """
-
-    source: str
-    hash: str
-    cases: int
-    systems: tuple[str, ...]
+    source: str  # The name of the set of cases
+    hash: str  # That of its content
+    cases: int  # How many it has
+    systems: tuple[str, ...]  # The names of those that run
     workers: tuple[str, ...]
     seed: int = 0
-    repeat: int = 1
-    planner_id: str | None = None
-    conductor: str | None = None
-    judge: str | None = None
-    identity: Any
+    repeat: int = 1  # How often each system runs a case
+    planner_id: str | None = None  # What identifies the planner for the response cache
+    conductor: str | None = None  # The name of the planner, with its file hash
+    judge: str | None = None  # The worker that judges answers
+    identity: Any  # All that must be equal to continue the evaluation
     notes: tuple[str, ...] = ()
     version: str = ""
     time: str = ""

@@ -32,10 +32,7 @@ LETTER: Final = "End with a line of this form, with one letter: Answer: X"
 
 Row = Mapping[str, Any]
 Reader = Callable[[Row, int, int], Case | None]
-"""From a row, its number, from 1, and the seed to a case; None where the suite leaves it out.
-
-Raises `KeyError`, `ValueError`.
-"""
+"""From a row, its number, and the seed to a case, or None to leave it out. Raises `KeyError`, `ValueError`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,10 +127,7 @@ def gpqa(row: Row, number: int, seed: int) -> Case:
 
 
 def rlpr(row: Row, number: int, _: int) -> Case | None:
-    """A row of openbmb/RLPR-Train-Dataset or RLPR-Evaluation: prompt (messages), ability, reward_model, extra_info.
-
-    None for an answer that is too long.
-    """
+    """A row of openbmb/RLPR-Train-Dataset or -Evaluation: prompt (messages), ability, reward_model, extra_info."""
     reward, messages = row.get("reward_model"), row.get("prompt")
     if not isinstance(reward, Mapping) or not isinstance(messages, list) or not messages:
         raise ValueError("it has no prompt or no reward_model")

@@ -48,12 +48,9 @@ def direct_plan(worker: Worker) -> Plan:
 
 
 def without_planner(conductor: Conductor, workers: Sequence[Worker], *, bare_question: bool = True) -> Conductor:
-    """The conductor for fixed plans over these workers.
-
-    With `bare_question`, a worker that gets the whole question reads nothing else, unless the pool has its own profile.
-    """
+    """The conductor for fixed plans over these workers."""
     profile = conductor.worker_profile
-    if bare_question and profile.render is None:
+    if bare_question and profile.render is None:  # a worker that gets the whole question reads nothing else
         profile = replace(profile, name="direct", render=_render_prompt)
     return replace(
         conductor, model=None, pool=Pool(workers=tuple(workers)), worker_profile=profile, notices=(),

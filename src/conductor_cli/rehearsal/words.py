@@ -198,19 +198,16 @@ _FIT: Final[Mapping[str, Callable[[str, str], bool]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WordOperation:
-    """One operation. It takes `arity` values that `allows` accepts.
-
-    `words` are the telling words of its phrasings, and `asks` sets of them of which each asks for it.
-    """
+    """One operation."""
 
     name: str
     skill: Skill
-    arity: int
+    arity: int  # How many values it takes
     takes: Kind
     gives: Kind
-    allows: Callable[[str], bool]
-    words: frozenset[str]
-    asks: tuple[frozenset[str], ...]
+    allows: Callable[[str], bool]  # Whether it takes this value
+    words: frozenset[str]  # The telling words of its phrasings
+    asks: tuple[frozenset[str], ...]  # Sets of them of which each asks for it
 
     def is_asked_by(self, words: frozenset[str]) -> bool:
         """Return whether these telling words ask for this operation and for no other."""

@@ -1,7 +1,4 @@
-"""One attempt of one worker at one step: its prompt, its place in the queue, its stream, and what it cost.
-
-`executor` and `planner` decide whether a call is retried at all.
-"""
+"""One attempt of one worker at one step: its prompt, its place in the queue, its stream, and what it cost."""
 
 from __future__ import annotations
 
@@ -103,10 +100,7 @@ async def read_chunks(
 
 
 def retry_wait(attempt: int, retry_after: float | None, chance: random.Random) -> float:
-    """Return seconds before the attempt (2 or more): the server's `Retry-After`, else a backoff.
-
-    They are at most `MAX_RETRY_WAIT`.
-    """
+    """Return seconds before the attempt (2 or more): the server's `Retry-After`, else a backoff."""
     if retry_after is not None and not math.isnan(retry_after):
         return min(max(retry_after, 0.0), MAX_RETRY_WAIT)
     return round(min(BACKOFF * 2.0 ** (attempt - 2) * chance.uniform(0.5, 1.5), MAX_RETRY_WAIT), 3)

@@ -79,64 +79,42 @@ _NO_WAIT: Final[AbstractAsyncContextManager[None]] = nullcontext()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conductor:
-    """Everything that runs need, none of it opened here: a model that plans, workers, and how they may be used.
+    """Everything that runs need, none of it opened here: a model that plans, workers, and how they may be used."""
 
-    - `model` plans; None where every run brings its plan. `name` is its name with its file hash, `recipient` who
-      receives what it is sent, `price` its price (None: not known). `constrained` says that its backend obeys grammars.
-      `planner_worker` is the worker that is the same model, empty if there is none. `key_hint` says what to do where
-      its key is refused.
-    - `workers` holds a model for each name in `pool`. `unavailable` are workers that cannot be asked, and why.
-    - `pool_policy` says who may be asked, and shown what. `daily_spend` records each call and holds all runs of a day
-      to its limits.
-    - `streams_answer`: the text of the answering step is shown as it comes and cannot be taken back, so that step is
-      not tried again once it has written something. `streams_nested`: so is that of a nested run whose answer is the
-      run's.
-    - `seed` goes with every call. `notices` are shown at the start of the run.
-    - `revises`: where no worker can do a step, the planner is asked once for the rest of the plan.
-    - `tools` are those that workers may call; None where there are none.
-    - `shared_semaphores` are those of `model_semaphores` for several runs at once that share the models; None gives
-      each run its own.
-    - `provider_slots` holds, by the name of a worker, as many turns as there may be calls at once at its provider; one
-      object for all workers there. Workers without an entry wait for nobody.
-    - `circuits` say which workers are skipped because their last calls failed, for all runs that share them; None skips
-      nobody.
-    - `room` is set while whoever reads the run keeps up: a worker's answer waits for it; None if nobody has to wait.
-    - `attachments` has the bytes of images and documents. `origin` is who asks, as the trace says it.
-    - `stored`: the reader of the run stores its start, and no model is called before that.
-    - `leased` is the run that this process must still have when it makes a call; empty where nobody else can have it.
-    """
-
-    model: Model | None
+    model: Model | None  # The planner; None where every run brings its plan
     pool: Pool
-    workers: Mapping[str, Model]
-    name: str = "conductor"
-    planner_worker: str = ""
-    recipient: str = ""
-    key_hint: str = ""
-    pool_policy: PoolPolicy = PoolPolicy()
+    workers: Mapping[str, Model]  # A model for each name in `pool`
+    name: str = "conductor"  # The planner's, with its file hash
+    planner_worker: str = ""  # The worker that is the same model as the planner
+    recipient: str = ""  # Who receives what the planner is sent
+    key_hint: str = ""  # What to do where the planner's key is refused
+    pool_policy: PoolPolicy = PoolPolicy()  # Who may be asked, and shown what
     profile: Profile = PROMPTED
     worker_profile: WorkerProfile = WorkerProfile()
     limits: Limits = Limits()
     timeouts: Timeouts = Timeouts()
     mode: Mode = "auto"
-    constrained: bool = False
-    price: Price | None = None
+    constrained: bool = False  # The planner's backend obeys grammars
+    price: Price | None = None  # The planner's; None where it is not known
     streams_answer: bool = False
-    streams_nested: bool = False
-    seed: int | None = None
-    unavailable: Mapping[str, Failure] = field(default_factory=dict)
-    notices: tuple[str, ...] = ()
+    """The text of the answering step is shown as it comes, so that step is not tried again once it has written."""
+    streams_nested: bool = False  # So is that of a nested run whose answer is the run's
+    seed: int | None = None  # It goes with every call
+    unavailable: Mapping[str, Failure] = field(default_factory=dict)  # Workers that cannot be asked, and why
+    notices: tuple[str, ...] = ()  # Shown at the start of the run
     shared_semaphores: Mapping[int, asyncio.Semaphore] | None = None
+    """Those of `model_semaphores` for several runs at once that share the models; None gives each run its own."""
     provider_slots: Mapping[str, asyncio.Semaphore] = field(default_factory=dict)
-    circuits: Circuits | None = None
-    revises: bool = False
-    daily_spend: Spending | None = None
-    tools: RunTools | None = None
-    attachments: AttachmentStore | None = None
-    origin: str = ""
-    room: asyncio.Event | None = None
-    stored: bool = False
-    leased: str = ""
+    """By a worker's name the turns at its provider, one object for all workers there; others wait for nobody."""
+    circuits: Circuits | None = None  # Which workers are skipped, in all runs that share them; None skips nobody
+    revises: bool = False  # Where no worker can do a step, the planner is asked once for the rest of the plan
+    daily_spend: Spending | None = None  # Records each call, and holds all runs of a day to its limits
+    tools: RunTools | None = None  # Those that workers may call
+    attachments: AttachmentStore | None = None  # It has the bytes of images and documents
+    origin: str = ""  # Who asks, as the trace says it
+    room: asyncio.Event | None = None  # Set while the reader of the run keeps up: a worker's answer waits for it
+    stored: bool = False  # The reader stores the start of the run, and no model is called before that
+    leased: str = ""  # The run that this process must still have when it makes a call
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], datetime] = lambda: datetime.now(UTC)
     random: random.Random = field(default_factory=random.Random)
@@ -247,10 +225,7 @@ class RunResources:
         return self._conductor.provider_slots.get(worker.name, _NO_WAIT)
 
     async def reserve(self, tokens_in: int, answer: int, price: Price | None, worker: Worker | None) -> Reservation:
-        """Reserve tokens and money for a call of `worker`, or of the planner where that is None.
-
-        Waits where a running call may leave room. Raises `LimitReached`.
-        """
+        """Reserve tokens and money for a call of `worker`, without one of the planner. Raises `LimitReached`."""
 
         def decide(today: DayBudget) -> Reservation | None:
             return self.ledger.reserve(tokens_in, answer, price, call=worker is not None, today=today)
@@ -272,10 +247,7 @@ class RunResources:
                 await self._freed.wait()
 
     def settle(self, reservation: Reservation, usage: Usage, *, cached: bool, failed: bool) -> None:
-        """A call has ended. Calls that wait for room look again.
-
-        `cached`: the reply came from the response cache, so nothing was spent today. `failed`: it is not used.
-        """
+        """A call has ended, whose reply came from the cache (`cached`) or is not used (`failed`)."""
         self.ledger.settle(reservation, usage)
         if self._conductor.daily_spend:
             self._conductor.daily_spend.settle(reservation, NO_USAGE if cached else usage, failed=failed)

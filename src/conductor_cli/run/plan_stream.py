@@ -1,7 +1,4 @@
-"""One reply of the planner: its text becomes steps while it is being written, and each is announced at once.
-
-Steps that repeat an earlier one are left out.
-"""
+"""One reply of the planner: its text becomes steps while it is being written, and each is announced at once."""
 
 from __future__ import annotations
 

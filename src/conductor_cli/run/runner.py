@@ -377,10 +377,7 @@ class Run:
         return Failure(kind="partial", message=message, reason="answer_not_schema") if fault else None
 
     def _finish(self, broken: Failure | None) -> None:
-        """End the stream with the best answer there is, or with the reason why there is none.
-
-        `broken` is what is wrong with an answer that is whole.
-        """
+        """End the stream with the best answer there is, or with the reason why there is none."""
         state = self.state
         usage = state.trace.usage + state.unreported_usage
         if state.plan_only and state.trace.plan is not None:
@@ -407,7 +404,7 @@ class Run:
                 state.notice(f"{last.worker} says of this answer: {verdict}", last.number)
         error, calls = failure_of(state) if partial else None, tool_calls_of(state.trace)
         if not (partial or calls or state.nested):
-            error, partial = broken, broken is not None
+            error, partial = broken, broken is not None  # what is wrong with an answer that is whole
         finished = ev.RunFinished(
             at=state.now(), answer=answer, usage=usage, partial=partial, error=error, tool_calls=calls
         )  # fmt: skip

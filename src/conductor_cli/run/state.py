@@ -62,29 +62,22 @@ StopKind = Literal["cancelled", "terminated", "limit"]
 
 @dataclass(kw_only=True, eq=False)
 class RunContext:
-    """What one run was given, and how far it has come.
-
-    `given_plan` replaces planning. `resumed` is the run whose finished steps are reused; where that is this run itself,
-    its process was lost, and it goes on behind its last event. `depth_left` is how deep steps
-    on the conductor itself may still nest, and `reviews` how many reviews are appended to the plan. `final` says that
-    the answer goes to the user, `nested` that this run is a step of another. `plan_only` starts no step, and
-    `awaits_approval` none before the user has approved the plan. `given_holds_files` says that item 0
-    of a nested run may quote the attached files.
-    """
+    """What one run was given, and how far it has come."""
 
     id: str
     conductor: Conductor
     question: Question
     resources: RunResources
-    given_plan: Plan | None = None
+    given_plan: Plan | None = None  # Replaces planning
     resumed: Trace | None = None
-    depth_left: int = 1
-    reviews: int = 0
-    final: bool = True
-    nested: bool = False
-    plan_only: bool = False
-    awaits_approval: bool = False
-    given_holds_files: bool = False
+    """The run whose finished steps are reused; or this run, where its process was lost: it goes on behind its end."""
+    depth_left: int = 1  # How deep steps on the conductor itself may still nest
+    reviews: int = 0  # How many are appended to the plan
+    final: bool = True  # The answer goes to the user
+    nested: bool = False  # This run is a step of another
+    plan_only: bool = False  # No step is started
+    awaits_approval: bool = False  # None is started before the user has approved the plan
+    given_holds_files: bool = False  # Item 0 of a nested run may quote the attached files
 
     repeated: tuple[int, ...] = field(init=False, default=())
     """Finished steps of the resumed run that are done again, because they had to do without the answer of another."""

@@ -38,10 +38,7 @@ class ModelReply:
 
 
 async def open_tool_loop(state: RunContext, number: int, worker: Worker, attempt: int) -> ToolLoop | None:
-    """Return the tools of an attempt; None where the worker has none or the policy lets it use none.
-
-    The user is told which servers the policy keeps from the step.
-    """
+    """Return the tools of an attempt; None where the worker has none or the policy lets it use none."""
     step, before = replace(state.record(number).step, worker=worker.name), state.steps_before(number)
     servers = []
     for server in worker.tools if state.conductor.tools is not None else ():

@@ -252,24 +252,19 @@ def _check_weights(trainer: Torch) -> None:
 
 
 def _row(job: jobs.TrainingJob, tokenizer: Torch, number: int) -> dict[str, Any]:
-    """The prompt of an exercise and its number.
-
-    Prompts are texts, because TRL would begin a new reply after a message of the assistant.
-    """
+    """The prompt of an exercise and its number."""
+    # A text, because TRL would begin a new reply after a message of the assistant.
     exercise = job.curriculum.exercise(max(number, 0))
     return {"prompt": render_chat(tokenizer, job.rollouts.prompt(exercise)), "number": number}
 
 
 class MetricsCallback(TrainerCallback):  # type: ignore[misc]
-    """Writes the metrics, validates, stops in time, and stops at numbers that are not finite.
-
-    `broken_step` is the step at which that happened, 0 if it did not.
-    """
+    """Writes the metrics, validates, stops in time, and stops at numbers that are not finite."""
 
     trainer: _Trainer
 
     def __init__(self, job: jobs.TrainingJob, *, step: int) -> None:
-        self.broken_step = 0
+        self.broken_step = 0  # The step at which numbers were not finite
         self._job = job
         self._began, self._first = job.clock(), step
         self._path = job.directory / "curve.jsonl"
@@ -408,10 +403,7 @@ def open_rollouts(
 
 
 def export_adapter(directory: Path, base: BaseModel) -> Path:
-    """Write the adapter of the best checkpoint as GGUF, of the last one without a validation set.
-
-    Raises `ConfigError` without a checkpoint, `ModelError`.
-    """
+    """Write the adapter of the best checkpoint, else of the last, as GGUF. Raises `ConfigError`, `ModelError`."""
     checkpoint = checkpoints.best_checkpoint(directory) or checkpoints.last_checkpoint(directory)
     if checkpoint is None:
         raise ConfigError(f"there is no checkpoint in {directory}", hint="train first")

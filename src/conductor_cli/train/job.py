@@ -61,13 +61,7 @@ class Curriculum(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class TrainingJob:
-    """A training without its model.
-
-    `validation` are exercises that are never trained on: the model is measured on them before the first step and then
-    at each `validate_every` steps, and the checkpoint with the highest `reward` is kept as the best. `run_async` runs a
-    coroutine to its end. Groups without a signal are drawn again until there were `tries`. `outcomes` are those of all
-    plans of this step, which took `run_seconds`.
-    """
+    """A training without its model."""
 
     curriculum: Curriculum
     rollouts: Rollouts
@@ -75,12 +69,13 @@ class TrainingJob:
     max_seconds: float
     log: Callable[[str], None]
     validation: Sequence[Exercise] = ()
-    validate_every: int = 1
-    tries: int = 1
+    """Exercises that are never trained on; the checkpoint with the highest `reward` on them is kept as the best."""
+    validate_every: int = 1  # Steps between two validations; the first one is before the first step
+    tries: int = 1  # How often groups without a signal are drawn
     clock: Callable[[], float] = time.monotonic
     run_async: Callable[[Coroutine[Any, Any, list[PlanOutcome]]], list[PlanOutcome]] = asyncio.run
-    outcomes: list[PlanOutcome] = field(default_factory=list)
-    run_seconds: float = 0.0
+    outcomes: list[PlanOutcome] = field(default_factory=list)  # Those of all plans of this step
+    run_seconds: float = 0.0  # How long these took
 
     def rewards(
         self, completions: list[str], completion_ids: list[list[int]], number: list[int], **_: object
@@ -220,10 +215,7 @@ def _round_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 SPEED_SETTINGS: Final = ("vllm", "vllm_memory", "concurrency", "checkpoint_every")
-"""Settings that change how fast a training is, not its result.
-
-`batch_size` is not among them: the bonus for uncertainty is a mean over one batch.
-"""
+"""Settings that change only the speed; not `batch_size`: the bonus for uncertainty is a mean over a batch."""
 
 LEAST_VALIDATION: Final = 8  # Fewer cases say nothing about which checkpoint is the best
 SAMPLE: Final = 50  # Tasks whose cost is estimated one by one; the rest are assumed to be like them
@@ -273,16 +265,13 @@ def tells_answer(exercise: Exercise, subtask: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskCurriculum:
-    """The tasks of a training. `identities` says, as JSON values, which model each worker is, and its card.
-
-    `validation` are cases that are never drawn.
-    """
+    """The tasks of a training."""
 
     recipe: Recipe
     cases: tuple[Case, ...]
     workers: tuple[str, ...]
-    identities: Mapping[str, Any]
-    validation: tuple[Case, ...] = ()
+    identities: Mapping[str, Any]  # As JSON values, which model each worker is, and its card
+    validation: tuple[Case, ...] = ()  # Cases that are never drawn
 
     steps = property(lambda self: self.recipe.steps)
     prompts = property(lambda self: self.recipe.prompts)

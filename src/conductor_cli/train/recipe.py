@@ -13,65 +13,47 @@ from conductor_cli.core.plan import MAX_STEPS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoraSettings:
-    """A low-rank adapter on every linear layer but the output.
-
-    `rate` is its learning rate: an adapter needs a larger one than full weights do.
-    """
+    """A low-rank adapter on every linear layer but the output."""
 
     rank: int = 32
     alpha: int = 64
-    rate: float = 3e-5
+    rate: float = 3e-5  # The learning rate: an adapter needs a larger one than full weights do
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
     """One training by GRPO.
 
-    `base` is a directory in Hugging Face format, or the id of a model in its cache. At most `max_cases` of the user's
-    cases are used. `validation` of them, but no more than a fifth, are the validation set, which is never trained on.
-    Each of `steps` steps takes `prompts` cases and samples `group` plans for each, of at most
-    `max_plan_tokens` tokens and `max_plan_steps` steps; `batch_size` plans go through a GPU at once. A plan is run
-    `draws` times, and its reward is the mean. Groups whose plans all earn the same are drawn again with other cases,
-    until there were `tries`. A valid plan with a wrong answer earns `format_bonus`, and each step that the answer does
-    not depend on costs `unused_step`. The learning rate rises over `warmup` steps and then falls as a cosine.
-
-    `kl` weighs the distance from the model at the start. The share `uncertain` of the tokens, the least certain ones,
-    take part in the gradient, and `entropy` weighs a bonus for their uncertainty.
-
-    `profile` is the prompt format of the conductor, a key of `core.profile.PROFILES`. If it shows workers by name,
-    each question is offered at least `min_workers` of them, and at most `max_workers` where that is given, drawn at
-    random and in random order, as in the published adaptive recipe. If it shows only numbers, a worker is known by its
-    position alone, so every question is offered all of them in the same order.
-
-    With `vllm`, vLLM samples the plans, on the GPU that trains, with the share `vllm_memory` of its memory.
-    `concurrency` is how many runs are active at once.
+    If `profile` shows workers by name, each question is offered some of them, drawn at random and in random order, as
+    in the published adaptive recipe. If it shows only numbers, a worker is known by its position alone, so every
+    question is offered all of them in the same order.
     """
 
-    base: str = "Qwen/Qwen2.5-7B-Instruct"
-    profile: str = "prompted"
-    max_cases: int = 960
-    validation: int = 200
+    base: str = "Qwen/Qwen2.5-7B-Instruct"  # A directory in Hugging Face format, or the id of a model in its cache
+    profile: str = "prompted"  # The prompt format of the conductor, a key of `core.profile.PROFILES`
+    max_cases: int = 960  # At most so many of the user's cases are used
+    validation: int = 200  # So many of them, but no more than a fifth, are never trained on
     steps: int = 200
-    prompts: int = 8
-    group: int = 8
-    draws: int = 4
-    tries: int = 3
-    batch_size: int = 4
+    prompts: int = 8  # Cases in each step
+    group: int = 8  # Plans that are sampled for each case
+    draws: int = 4  # How often a plan is run; its reward is the mean
+    tries: int = 3  # How often groups whose plans all earn the same are drawn, with other cases
+    batch_size: int = 4  # Plans that go through a GPU at once
     max_plan_tokens: int = 1024
     max_plan_steps: int = MAX_STEPS
-    rate: float = 1e-6
-    warmup: int = 6
-    kl: float = 0.001
-    uncertain: float = 0.2
-    entropy: float = 0.002
-    format_bonus: float = 0.5
-    unused_step: float = 0.05
+    rate: float = 1e-6  # The highest learning rate
+    warmup: int = 6  # Steps over which it rises, before it falls as a cosine
+    kl: float = 0.001  # The weight of the distance from the model at the start
+    uncertain: float = 0.2  # The share of the tokens, the least certain ones, that take part in the gradient
+    entropy: float = 0.002  # The weight of a bonus for their uncertainty
+    format_bonus: float = 0.5  # What a valid plan with a wrong answer earns
+    unused_step: float = 0.05  # What each step costs that the answer does not depend on
     min_workers: int = 2
     max_workers: int | None = None
     lora: LoraSettings | None = None
-    vllm: bool = False
-    vllm_memory: float = 0.3
-    concurrency: int = 64
+    vllm: bool = False  # vLLM samples the plans, on the GPU that trains
+    vllm_memory: float = 0.3  # Its share of the GPU's memory
+    concurrency: int = 64  # How many runs are active at once
     checkpoint_every: int = 20
     seed: int = 42
 

@@ -165,17 +165,14 @@ class BudgetedModel:
 
 
 class Exercise(Protocol):
-    """A question to train on, with the names of the workers on offer for it, in the order of the pool.
-
-    `slow` says that `is_correct` may take seconds.
-    """
+    """A question to train on, with the names of the workers on offer for it, in the order of the pool."""
 
     @property
     def question(self) -> str: ...
     @property
     def workers(self) -> tuple[str, ...]: ...
     @property
-    def slow(self) -> bool: ...
+    def slow(self) -> bool: ...  # Whether `is_correct` may take seconds
 
     def is_correct(self, text: str) -> bool:
         """Whether `text` answers the question. Raises `ConfigError` if that cannot be told."""
@@ -197,43 +194,35 @@ class SampledPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOutcome:
-    """The result of a sampled plan. A `reward` of None means that a worker failed.
+    """The result of a sampled plan."""
 
-    `right` is the share of the draws in which the answer is right. `calls` are calls of workers, `tokens` those of all
-    models, in and out. `cost` is in US dollars, None if nothing that was used has a price. `routes` name the worker, or
-    kind of worker, of each step. `told` says that a subtask holds the answer, so that the planner has answered itself.
-    """
-
-    reward: float | None
+    reward: float | None  # None: a worker failed
     valid: bool
     steps: int = 0
-    calls: int = 0
-    tokens: int = 0
-    cost: Decimal | None = None
-    routes: tuple[str, ...] = ()
-    told: bool = False
-    right: float = 0.0
+    calls: int = 0  # Of workers
+    tokens: int = 0  # Of all models, in and out
+    cost: Decimal | None = None  # In US dollars; None if nothing that was used has a price
+    routes: tuple[str, ...] = ()  # The worker, or kind of worker, of each step
+    told: bool = False  # A subtask holds the answer, so that the planner has answered itself
+    right: float = 0.0  # The share of the draws in which the answer is right
 
 
 @dataclass(slots=True, kw_only=True)
 class Rollouts:
     """Runs sampled plans.
 
-    `conductor` is the one that is trained, without its model, over all workers. At most `concurrency` runs are active
-    at once. A plan is run `draws` times, with other seeds of the workers. A valid plan with a wrong answer earns
-    `format_bonus`, and so does a right one that `tells` finds in a subtask; each step that the answer does not depend
-    on costs `unused_step`. `name_route` names a worker in the metrics. Answers are stored in `cache` and paid from
-    `budget`; if either cannot be written, training stops, because it would pay for the same answers again.
+    Answers are stored in `cache` and paid from `budget`; if either cannot be written, training stops, because it would
+    pay for the same answers again.
     """
 
-    conductor: Conductor
+    conductor: Conductor  # The one that is trained, without its model, over all workers
     cache: ResponseCache | None = None
     budget: TrainingBudget | None = None
-    draws: int = 1
-    format_bonus: float = VALID
-    unused_step: float = 0.0
-    concurrency: int = 64
-    name_route: Callable[[Worker], str] = lambda worker: worker.name
+    draws: int = 1  # How often a plan is run, each time with other seeds of the workers
+    format_bonus: float = VALID  # What a plan with a wrong answer earns, and one that `tells` the answer in a subtask
+    unused_step: float = 0.0  # What each step costs that the answer does not depend on
+    concurrency: int = 64  # Runs that are active at once
+    name_route: Callable[[Worker], str] = lambda worker: worker.name  # The name of a worker in the metrics
     tells: Callable[[Exercise, str], bool] = lambda _exercise, _subtask: False
     _failures: Counter[str] = field(default_factory=Counter)
     _day_limit: LimitReached | None = None

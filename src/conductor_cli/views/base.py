@@ -43,10 +43,7 @@ class RunView:
 
 
 class Stdout:
-    """Standard output. Keys that this process has read are redacted, and characters that the encoding lacks replaced.
-
-    `BrokenPipeError` is raised to the caller.
-    """
+    """Standard output, without keys that this process has read, in its encoding. `BrokenPipeError` is raised."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -93,24 +90,19 @@ def encodable(text: str, encoding: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputContext:
-    """Where a run is shown, and how.
-
-    `asked`: the question stands on the terminal already, and a log does not repeat it. `stored`: its trace is on disk,
-    so the run can be resumed; `trace_path` is where, by the run's id. `markdown`: answers are rendered where the
-    terminal shows colours. `width` and `height` override the terminal's size in tests.
-    """
+    """Where a run is shown, and how."""
 
     stdout: TextIO = field(default_factory=lambda: sys.stdout)
     stderr: TextIO = field(default_factory=lambda: sys.stderr)
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     color: ColorName = "auto"
     quiet: bool = False
-    asked: bool = False
-    stored: bool = True
-    trace_path: Callable[[str], str] | None = None
-    markdown: bool = True
+    asked: bool = False  # The question stands on the terminal already, and a log does not repeat it
+    stored: bool = True  # The trace is on disk, so the run can be resumed
+    trace_path: Callable[[str], str] | None = None  # Where it is, by the run's id
+    markdown: bool = True  # Answers are rendered where the terminal shows colours
     clock: Clock = time.monotonic
-    width: int | None = None
+    width: int | None = None  # In tests, the terminal's size
     height: int | None = None
 
     def open_console(self, stream: Stdout) -> Console:

@@ -138,10 +138,7 @@ class AnswerStream(RunView):
 
 
 class SilentProgress(RunView):
-    """Writes at most three lines, and only when there is no answer or only a part of one.
-
-    `stored`: the trace is on disk, so the command that resumes the run can be shown.
-    """
+    """Writes at most three lines, of what went wrong. `stored`: the trace is on disk, so the run can be resumed."""
 
     def __init__(self, stderr: Stderr, *, stored: bool = True) -> None:
         self._stderr = stderr

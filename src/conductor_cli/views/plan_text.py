@@ -23,23 +23,17 @@ PAD: Final = "    "  # Stands before a subtask, under its worker's name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOffer:
-    """A plan and everything that a user decides by.
+    """A plan and everything that a user decides by."""
 
-    `question_for` is the question as each worker is shown it, by the worker's name; `has_files` says that it has files.
-    `recipients` says by a worker's name who reads what it is sent. `done` are the steps that an earlier run has
-    finished, which cost nothing. `remarks` say where the plan is not simply what the planner wrote: it was repaired, or
-    the planner failed and one worker answers alone.
-    """
-
-    question_for: Callable[[str], Question]
+    question_for: Callable[[str], Question]  # The question as each worker is shown it, by its name
     plan: Plan
     pool: Pool
     profile: WorkerProfile
     limits: Limits
-    recipients: Mapping[str, str]
-    done: frozenset[int] = frozenset()
+    recipients: Mapping[str, str]  # Who reads what a worker is sent, by its name
+    done: frozenset[int] = frozenset()  # Steps that an earlier run has finished, which cost nothing
     has_files: bool = False
-    remarks: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()  # Where the plan is not simply what the planner wrote
 
 
 def plan_lines(offer: PlanOffer, screen: Screen) -> list[Line]:

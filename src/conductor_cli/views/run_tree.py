@@ -28,26 +28,19 @@ NodeState = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One thing that belongs to a run. All texts are as models wrote them: a view makes them safe to show.
-
-    `number` is that of a step, `2`, or `2.1` for step 1 of the run nested in step 2; empty for anything else. `name` is
-    who does the step, or the tool. `label` is the question, the subtask, the arguments of a call, or what happened.
-    `remark` says what is special about it, `status` what it waits for. `figures` of a step are time, tokens and, where
-    some worker has a price, cost; unknown ones are empty. `text` is what a model wrote or a tool returned; with
-    `thinking`, only the model's thoughts so far. `answers`: the text is also the answer of the run.
-    """
+    """One thing that belongs to a run. All texts are as models wrote them: a view makes them safe to show."""
 
     kind: NodeKind
     state: NodeState
-    number: str = ""
-    name: str = ""
-    label: str = ""
-    remark: str = ""
-    status: str = ""
-    figures: tuple[str, ...] = ()
-    text: str = ""
-    thinking: bool = False
-    answers: bool = False
+    number: str = ""  # That of a step, `2`, or `2.1` for step 1 of the run nested in step 2
+    name: str = ""  # Who does the step, or the tool
+    label: str = ""  # The question, the subtask, the arguments of a call, or what happened
+    remark: str = ""  # What is special about it
+    status: str = ""  # What it waits for
+    figures: tuple[str, ...] = ()  # Of a step: time, tokens and, where some worker has a price, cost
+    text: str = ""  # What a model wrote or a tool returned
+    thinking: bool = False  # The text is only the model's thoughts so far
+    answers: bool = False  # The text is also the answer of the run
     children: tuple[Node, ...] = ()
 
     def walk(self) -> Iterator[Node]:
@@ -58,15 +51,12 @@ class Node:
 
 
 class _Run(NamedTuple):
-    """A run, and a time by its own clock.
-
-    `outer` stands before the step numbers of a nested run: `2.`. `answer` is that of the outermost run.
-    """
+    """A run, and a time by its own clock."""
 
     trace: Trace
     now: float
-    outer: str
-    answer: str
+    outer: str  # What stands before the step numbers of a nested run: `2.`
+    answer: str  # That of the outermost run
 
     def nested(self, record: StepRecord, inner: Trace) -> _Run:
         """The run inside a step; its clock started with the step."""
@@ -256,19 +246,14 @@ class Row(NamedTuple):
 
 
 class TreeLayout(NamedTuple):
-    """The screen, and how much of the texts it gets.
-
-    `running` and `ended` lines are shown of each response: the last ones while it is written, the first ones later.
-    `whole`: subtasks are wrapped, not cropped. `answering` is the number of the step whose text follows the
-    tree on the same screen. `figures` is how many figures the steps have.
-    """
+    """The screen, and how much of the texts it gets."""
 
     screen: Screen
-    running: int = 6
-    ended: int = 2
-    whole: bool = True
-    answering: str = ""
-    figures: int = len(COLUMNS)
+    running: int = 6  # The last lines that are shown of a response while it is written
+    ended: int = 2  # Its first lines, later
+    whole: bool = True  # Subtasks are wrapped, not cropped
+    answering: str = ""  # The number of the step whose text follows the tree on the same screen
+    figures: int = len(COLUMNS)  # How many figures the steps have
 
     @property
     def columns(self) -> int:
@@ -343,15 +328,12 @@ def tree_rows(root: Node, layout: TreeLayout) -> Iterator[Row]:
 
 
 class _Place(NamedTuple):
-    """Where a node stands: the guides before its first line and before the others, and the weight of its lines.
-
-    `name_width` is that of the longest name side by side with it.
-    """
+    """Where a node stands: the guides before its first line and before the others, and the weight of its lines."""
 
     front: str = ""
     rest: str = ""
     weight: int = 0
-    name_width: int = 0
+    name_width: int = 0  # That of the longest name side by side with it
 
 
 def _branches(

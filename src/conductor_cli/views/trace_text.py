@@ -21,10 +21,7 @@ WIDE: Final = Screen(width=WIDEST)
 
 
 def trace_lines(trace: Trace, *, live: bool = False, prompts: bool = False, screen: Screen = WIDE) -> list[Line]:
-    """The whole run; with `prompts`, what each worker was sent.
-
-    A text of somebody's is one span with all its lines, as it was written: whoever shows it makes it safe.
-    """
+    """The whole run; with `prompts`, what each worker was sent. Whoever shows the texts makes them safe."""
     rules = {rule.name: getattr(trace.policy, rule.name) for rule in fields(Policy)}
     policy = [name if value is True else f"{name} {format_value(value)}" for name, value in rules.items() if value]
     about = {
@@ -47,10 +44,7 @@ def trace_lines(trace: Trace, *, live: bool = False, prompts: bool = False, scre
 
 
 def step_lines(trace: Trace, number: int, *, screen: Screen = WIDE) -> list[Line]:
-    """One step with its attempts, its calls and its nested run, its whole prompt and its whole answer.
-
-    Texts are as in `trace_lines`.
-    """
+    """One step with its attempts, calls and nested run, its whole prompt and answer; texts as in `trace_lines`."""
     record = words.find_step(trace, number)
     assert record is not None
     node = step_node(record, trace)
