@@ -234,8 +234,7 @@ def withheld_note(parts: Sequence[str]) -> str:
     return f"Not shown to you: {', '.join(_PARTS[part] for part in parts)}." if parts else ""
 
 
-_SINGULARS: Final[Mapping[MediaKind, str]] = {"image": "image", "pdf": "PDF"}
-_PLURALS: Final[Mapping[MediaKind, str]] = {"image": "images", "pdf": "PDFs"}
+_MEDIA: Final[Mapping[MediaKind, str]] = {"image": "image", "pdf": "PDF"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,7 +271,7 @@ class MediaAccess:
             if kind not in seen:
                 # Without the name of the file: the planner may not be shown the files.
                 who = format_list(self.names[kind]) or "nobody"
-                return f"no step asks a worker that can see the attached {_SINGULARS[kind]}; {who} can"
+                return f"no step asks a worker that can see the attached {_MEDIA[kind]}; {who} can"
         return ""
 
 
@@ -305,9 +304,9 @@ def nobody_sees(media_access: MediaAccess, absent: Collection[str]) -> tuple[str
         could = f"{format_list(names)} could, but cannot be used; " if names else ""
         if hidden := media_access.hidden.get(kind):
             hint = f"{format_list(hidden)} could, but a rule hides the files: conductor config show"
-            return f"nobody who may see {media_access.files[kind]} accepts {_PLURALS[kind]}", hint
+            return f"nobody who may see {media_access.files[kind]} accepts {_MEDIA[kind]}s", hint
         hint = f"{could}if a worker can, say so: conductor workers add NAME --set accepts={kind}"
-        return f"no worker of this run accepts {_PLURALS[kind]}, so nobody could see {media_access.files[kind]}", hint
+        return f"no worker of this run accepts {_MEDIA[kind]}s, so nobody could see {media_access.files[kind]}", hint
     return "", ""
 
 

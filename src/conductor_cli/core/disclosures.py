@@ -23,8 +23,6 @@ from conductor_cli.core.tools import tool_party
 HEAD: Final = 40  # How many characters identify a text whose middle or end was left out
 PLANNER: Final = "planner"
 UNKNOWN: Final = "unknown"  # The recipient if the trace does not say it
-FOR_WORKERS: Final = frozenset({"the system text", "the schema", "the client's context"})
-"""Texts that the conductor is not sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +69,8 @@ def expected_disclosures(
 
 def planning_disclosure(question: Question, recipient: str) -> Disclosure:
     """Return the call of the conductor, as it is before its prompt is known."""
-    texts = tuple(name for name in _names_of(question.as_sent_to(())) if name not in FOR_WORKERS)
+    for_workers = ("the system text", "the schema", "the client's context")
+    texts = tuple(name for name in _names_of(question.as_sent_to(())) if name not in for_workers)
     return Disclosure(step=(0,), worker=PLANNER, recipient=recipient, texts=texts)
 
 

@@ -106,9 +106,6 @@ class SkillEstimate:
         return (trust * prior + self.weight_good) / (trust + self.weight)
 
 
-# From a verdict to shares
-
-
 def shares_of(trace: Trace, verdict: Verdict, step: int = 0) -> tuple[RatingShare, ...]:
     """Return what a verdict about a whole run, or with `step` about one step, says about the workers.
 
@@ -165,9 +162,6 @@ def describe_rating(rating: Rating) -> str:
         for share in rating.shares
     ]
     return f"rated {what} {rating.verdict}; credit: {', '.join(parts) or 'no worker had a part in it'}"
-
-
-# From shares to estimates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

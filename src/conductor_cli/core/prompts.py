@@ -367,13 +367,8 @@ def worker_messages(  # noqa: PLR0913 - all parts of a prompt
         task += "\nYour answer goes to the user as it stands: give the whole answer, in the form the question asks for."
     if final and question.schema is not None:
         task += f"\n{_schema_part(question.schema)}"
-    room = (
-        _room(worker, profile, attachments)
-        - len(task)
-        - len(question.system)
-        - len(_INTRODUCTION)
-        - TAG_CHARS * (1 + len(seen))
-    )
+    fixed = len(task) + len(question.system) + len(_INTRODUCTION) + TAG_CHARS * (1 + len(seen))
+    room = _room(worker, profile, attachments) - fixed
     context = shorten("\n\n".join(question.context), max(room // 4, 0))
     room -= len(context) + TAG_CHARS * bool(context)
     asked = question_text(question, accepts=accepts)

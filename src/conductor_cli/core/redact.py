@@ -16,7 +16,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from base64 import b32encode, b64encode, urlsafe_b64encode
+from base64 import b32encode, b64encode
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
@@ -125,7 +125,7 @@ def _look_for(key: str) -> tuple[frozenset[bytes], frozenset[bytes], frozenset[b
     # What of the encodings of a key does not depend on what stands around it.
     whole = [
         data.hex(),
-        *(b64encode(bytes(at) + data)[(at * 8 + 5) // 6 : (at + len(data)) * 8 // 6].decode() for at in range(3)),
+        *_base64_cores(data),
         *(b32encode(bytes(at) + data)[(at * 8 + 4) // 5 : (at + len(data)) * 8 // 5].decode() for at in range(5)),
     ]
     coded = [form for each in whole for form in (each, each[::-1])]
@@ -322,7 +322,8 @@ def encodings_of(secret: str) -> Iterator[str]:
     yield from (b32encode(data).decode().rstrip("="), b32encode(data).decode().rstrip("=").lower())
     yield from ("".join(form.format(byte) for byte in data) for form in _ESCAPES)
     # URL encodings: programs differ in which characters they escape, and some escape twice.
-    for text in (secret, *_base64(data)):
+    coded = [b64encode(data).decode(), *_base64_cores(data)]
+    for text in (secret, *coded, *(each.replace("+", "-").replace("/", "_") for each in coded)):
         yield text
         for escape in _ESCAPES:
             for kept in _KEPT:
@@ -331,13 +332,6 @@ def encodings_of(secret: str) -> Iterator[str]:
                 )
 
 
-def _base64(data: bytes) -> Iterator[str]:
-    """In base64, alone or after other text such as a user name: the part that does not depend on what surrounds it."""
-    yield b64encode(data).decode()
-    yield urlsafe_b64encode(data).decode()
-    for before in range(3):
-        whole = b64encode(bytes(before) + data).decode()
-        end = len(whole) - (0, 3, 2)[(before + len(data)) % 3]
-        core = whole[(0, 2, 3)[before] : end]
-        yield core
-        yield core.replace("+", "-").replace("/", "_")
+def _base64_cores(data: bytes) -> list[str]:
+    """In base64 after other text such as a user name: the part that does not depend on what surrounds it."""
+    return [b64encode(bytes(at) + data)[(at * 8 + 5) // 6 : (at + len(data)) * 8 // 6].decode() for at in range(3)]

@@ -75,9 +75,7 @@ class CaseOutcome:
         return self.verdict == "right"
 
 
-MAX_ANSWER: Final = 400  # Characters of the answer of a step
 MAX_PLAN_REQUESTS: Final = 2  # How often the planner is called before a worker gets the question without a plan
-OWN_MISTAKES: Final = frozenset({"empty_answer", "declined"})  # Reasons of a failed run that the system itself gave
 
 
 def judge_run(system: System, case: Case, trace: Trace, events: Sequence[ev.Event]) -> CaseOutcome:
@@ -91,7 +89,7 @@ def judge_run(system: System, case: Case, trace: Trace, events: Sequence[ev.Even
         system=system.name, case=case.id, tags=case.tags, verdict=verdict, answer=answer, usage=trace.usage,
         planning=planning_usage(trace), steps=len(trace.steps), planned=planned,
         plan=tuple(record.step for record in trace.steps) if planned else (),
-        answers=tuple(shorten(record.text, MAX_ANSWER) for record in trace.steps) if planned else (),
+        answers=tuple(shorten(record.text, 400) for record in trace.steps) if planned else (),
         seconds=round(critical_path_seconds(trace, independent=system.votes), 4),
         valid=not any(_has_reply(rejected) for rejected in trace.rejected), error=error,
     )  # fmt: skip
@@ -107,7 +105,7 @@ def infrastructure_error(trace: Trace, events: Iterable[ev.Event], *, planned: b
         if isinstance(event, ev.StepFailed) and event.retry_in is None and event.error.reason != "empty_answer":
             return event.error.message
     failure = trace.error if trace.state == "failed" else None
-    if failure is not None and failure.kind != "limit" and failure.reason not in OWN_MISTAKES:
+    if failure is not None and failure.kind != "limit" and failure.reason not in ("empty_answer", "declined"):
         return failure.message
     # One unanswered request is repeated by the engine; only when all were, a worker answered without a plan.
     unanswered = [rejected for rejected in trace.rejected if not _has_reply(rejected)]

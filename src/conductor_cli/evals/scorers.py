@@ -102,18 +102,14 @@ TOLERANCE: Final = Decimal("1e-6")  # How far a fraction may be off, relative to
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scorer:
-    """One way to tell right from wrong. Every function gets the choices of a multiple choice, which may be empty.
-
-    `extract` finds the answer in a text, in a normal form that is equal for equal answers (a majority vote counts
-    them), empty if there is none. `is_correct` compares a text with the expected answer. `can_match` says whether an
-    expected answer could ever be matched. A `slow` scorer may take seconds; `needs` says what must be there for it.
-    """
+    """One way to tell right from wrong. Every function gets the choices of a multiple choice, which may be empty."""
 
     extract: Callable[[str, Sequence[str]], str]
-    is_correct: Callable[[str, str, Sequence[str]], bool]
-    can_match: Callable[[str, Sequence[str]], bool]
-    slow: bool = False
-    needs: Literal["", "math-verify", "judge"] = ""
+    """Finds the answer in a text, the same for equal answers: a majority vote counts them; empty if there is none."""
+    is_correct: Callable[[str, str, Sequence[str]], bool]  # Whether a text gives the expected answer
+    can_match: Callable[[str, Sequence[str]], bool]  # Whether an expected answer could ever be matched
+    slow: bool = False  # It may take seconds
+    needs: Literal["", "math-verify", "judge"] = ""  # What must be there for it
 
 
 def _tail(text: str) -> str:

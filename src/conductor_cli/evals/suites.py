@@ -65,9 +65,6 @@ class Suite:
         return {item.name: getattr(self, item.name) for item in fields(self) if item.name != "reader"}
 
 
-# Rows as cases
-
-
 def field(row: Row, *names: str) -> str:
     """The first of these fields that exists. Raises `KeyError`."""
     value = next((row[name] for name in names if row.get(name) is not None), None)
@@ -229,9 +226,6 @@ def suite_by_columns(name: str, text: str) -> Suite:
         message = f"--fields: {wrong!r:.40} is not FIELD=COLUMN" if wrong else "--fields needs question and answer"
         raise UsageError(message, hint=hint)
     return Suite(name=name, reader=by_columns(columns), file="--fields with the names of its columns")
-
-
-# Files
 
 
 def read_suite(suite: Suite, path: Path, *, count: int | None = None, seed: int = 0) -> tuple[Case, ...]:

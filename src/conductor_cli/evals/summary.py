@@ -130,8 +130,6 @@ def holm_corrected(p_values: Sequence[float]) -> list[float]:
 
 
 SIGNIFICANT: Final = 0.05  # A p-value below this is taken as a real difference
-POWER: Final = 0.8
-"""How likely a difference of the assumed size should be recognised, when the number of cases is chosen."""
 
 
 def cases_needed(difference: float, unequal: float, *, comparisons: int = 1) -> int | None:
@@ -145,7 +143,7 @@ def cases_needed(difference: float, unequal: float, *, comparisons: int = 1) -> 
     if not difference:
         return None
     limit = SIGNIFICANT / comparisons
-    z_limit, z_power = NormalDist().inv_cdf(1 - limit / 2), NormalDist().inv_cdf(POWER)
+    z_limit, z_power = NormalDist().inv_cdf(1 - limit / 2), NormalDist().inv_cdf(0.8)
     wanted = z_limit * sqrt(unequal) + z_power * sqrt(max(0.0, unequal - difference * difference))
     # The exact test cannot go below the limit with fewer unequal cases than this, even if all favour the same system.
     fewest = ceil(1 - log2(limit))

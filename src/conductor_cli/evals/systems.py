@@ -146,18 +146,13 @@ DEFAULT: Final = f"{BEST_WORKER},keyword,vote,moa,conductor"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System:
-    """One way to use the workers.
-
-    `plan` makes the plan of a case; without it the planner plans. `configure` adapts the conductor that runs
-    it: pool, models, profile, mode. `votes`: the steps are samples, which wait for each other only formally, and their
-    most frequent answer counts. `missing` says why the system cannot run here, empty if it can.
-    """
+    """One way to use the workers."""
 
     name: str
-    configure: Callable[[Conductor], Conductor]
-    plan: Callable[[Case], Plan] | None = None
-    votes: bool = False
-    missing: str = ""
+    configure: Callable[[Conductor], Conductor]  # Adapts the conductor that runs it: pool, models, profile, mode
+    plan: Callable[[Case], Plan] | None = None  # Makes the plan of a case; without it the planner plans
+    votes: bool = False  # The steps are samples, which wait only formally; their most frequent answer counts
+    missing: str = ""  # Why the system cannot run here
 
 
 def select_systems(

@@ -78,8 +78,6 @@ class RepeatFilter:
 
 REVIEW: Final = "Check the answer at hand against the question. Accept it if it stands; otherwise have it corrected."
 """The subtask of the review that `limits.recursion` appends to a plan."""
-CLOSING: Final = " \t\r\n`}])."
-"""What may follow a whole plan and is ignored: the end of a fence, or of the JSON around the plan."""
 
 
 class PlanStream:
@@ -185,7 +183,8 @@ class PlanStream:
         self._truncated = chunk.finish == "length"
         if chunk.note:
             self._state.notice(f"the planner: {chunk.note}")
-        if self._complete and chunk.text.strip(CLOSING):
+        # The end of a fence, or of the JSON around the plan, may follow.
+        if self._complete and chunk.text.strip(" \t\r\n`}])."):
             return True  # the plan is complete, and this is what the planner says about it
         if chunk.text:
             self._text += chunk.text

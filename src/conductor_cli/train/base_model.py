@@ -118,17 +118,14 @@ def find_base_model(name: str, lora: LoraSettings | None = None) -> BaseModel:
     return replace(base, tokenizer=tokenizer)
 
 
-TRAINED_BYTES: Final = 16
-"""Bytes for a weight that is trained: the weight, its gradient and Adam's two moments, each in 32 bits."""
-
-
 def check_memory(base: BaseModel, recipe: Recipe) -> str:
     """What the weights and the optimizer need, and what there is. Raises `ConfigError` if they do not fit.
 
     What the layers keep for the backward pass comes on top. It depends on kernels and batches too much to be estimated.
     Several processes may share the weights, so nothing is refused for them; and only torch knows the memory of a GPU.
     """
-    needed = TRAINED_BYTES * (base.adapter_weights or base.weights)
+    # The weight, its gradient and Adam's two moments, each in 32 bits.
+    needed = 16 * (base.adapter_weights or base.weights)
     # The base model of an adapter is frozen, in 16 bits where these are fast; else KL compares with a copy of it.
     needed += (2 if base.adapter_weights else 4 if recipe.kl else 0) * base.weights
     try:
@@ -194,7 +191,7 @@ def render_chat(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> str:  
     if not tokenizer.chat_template:
         return "".join(message["content"] for message in messages)
     begun = messages[-1]["content"] if messages[-1]["role"] == "assistant" else ""
-    switch = {"enable_thinking": False} if SWITCH in tokenizer.chat_template else {}
+    switch = {SWITCH: False} if SWITCH in tokenizer.chat_template else {}
     text = tokenizer.apply_chat_template(
         list(messages[:-1] if begun else messages), add_generation_prompt=True, tokenize=False, **switch
     )

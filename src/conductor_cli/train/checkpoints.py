@@ -17,8 +17,6 @@ from conductor_cli.train.job import mean
 
 SETTINGS_FILE: Final = "course.json"
 BEST: Final = "best"
-ONLY_TO_RESUME: Final = ("optimizer", "scheduler", "rng_state", "scaler")
-"""How the names of files begin that say how training goes on, not what was learnt."""
 
 
 def last_checkpoint(directory: Path) -> Path | None:
@@ -49,7 +47,7 @@ def keep_best(directory: Path, checkpoint: Path) -> None:
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir()
     for path in sorted(checkpoint.iterdir()):
-        if path.is_file() and not path.name.startswith(ONLY_TO_RESUME):
+        if path.is_file() and not path.name.startswith(("optimizer", "scheduler", "rng_state", "scaler")):
             link_or_copy(path, new / path.name)
     shutil.rmtree(directory / BEST, ignore_errors=True)
     new.rename(directory / BEST)
