@@ -116,7 +116,7 @@ _OPTIONS: Final[Mapping[str, tuple[str, str]]] = {option: told for options, told
         )
     },
 }.items() for option in options.split()}  # fmt: skip
-"""Options of other tools and of the release before: the option that a command must have for the hint to fit, and it."""
+"""Options of other tools and of the release before: the option that a command must have, and then the hint."""
 
 
 def explain_typer_error(error: TyperException) -> UsageError:

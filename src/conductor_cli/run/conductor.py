@@ -225,7 +225,7 @@ class RunResources:
         return self._conductor.provider_slots.get(worker.name, _NO_WAIT)
 
     async def reserve(self, tokens_in: int, answer: int, price: Price | None, worker: Worker | None) -> Reservation:
-        """Reserve tokens and money for a call of `worker`, without one of the planner. Raises `LimitReached`."""
+        """Reserve tokens and money for a call of `worker`, of the planner for None. Raises `LimitReached`."""
 
         def decide(today: DayBudget) -> Reservation | None:
             return self.ledger.reserve(tokens_in, answer, price, call=worker is not None, today=today)
@@ -247,7 +247,7 @@ class RunResources:
                 await self._freed.wait()
 
     def settle(self, reservation: Reservation, usage: Usage, *, cached: bool, failed: bool) -> None:
-        """A call has ended, whose reply came from the cache (`cached`) or is not used (`failed`)."""
+        """A call has ended. Its reply came from the response cache (`cached`), or is not used (`failed`)."""
         self.ledger.settle(reservation, usage)
         if self._conductor.daily_spend:
             self._conductor.daily_spend.settle(reservation, NO_USAGE if cached else usage, failed=failed)
