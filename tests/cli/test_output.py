@@ -9,7 +9,7 @@ import termios
 
 import pytest
 
-from conductor_cli.cli import output, trace
+from conductor_cli.cli import output
 from conductor_cli.cli.output import print_table, terminal_width, wrap_lines
 from tests.cli.stage import Stage
 
@@ -75,8 +75,7 @@ def test_no_list_is_wider_than_the_terminal(stage: Stage, monkeypatch: pytest.Mo
     assert stage.inside("ask", "Which?").code == 0
     lists = [("workers", "list"), ("keys", "list"), ("trace", "list"), ("cost",), ("config", "show")]
     whole = [stage.inside(*command).out for command in lists]
-    for module in (output, trace):
-        monkeypatch.setattr(module, "terminal_width", lambda _: width)
+    monkeypatch.setattr(output, "terminal_width", lambda _: width)
     for command, wide in zip(lists, whole, strict=True):
         lines = stage.inside(*command).out.partition("\n\n")[0].splitlines()  # paths are never broken
         assert "\u2026" not in wide
