@@ -130,6 +130,8 @@ class Streams:
     later: list[str] = field(default_factory=list)
     followed: list[str] = field(default_factory=list)
     """What is wrong with each background response, as far as it was read: nothing, mostly."""
+    begun: int = 0
+    """How many of them there are."""
     resumed: int = 0
     """How many of them were cut and read on."""
 
@@ -163,6 +165,8 @@ class Streams:
                     await self.replicas.start(port)
                 for number in range(streams // 4):
                     work.create_task(self._follow(client, number))
+                while self.begun < streams // 4:
+                    await asyncio.sleep(0.1)
                 await asyncio.sleep(self.seconds / 2)
                 self.killed = time.monotonic()
                 self.replicas.running[self.replicas.ports[0]].kill()
@@ -202,6 +206,7 @@ class Streams:
                     async with call as answer:
                         async for line in answer.content:
                             if line.startswith(b"id: "):
+                                self.begun += not ids
                                 ids.append(line[4:].decode().strip())
                             elif line.startswith(b"data: "):
                                 events.append(json.loads(line[6:]))
