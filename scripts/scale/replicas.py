@@ -130,8 +130,6 @@ class Streams:
     later: list[str] = field(default_factory=list)
     followed: list[str] = field(default_factory=list)
     """What is wrong with each background response, as far as it was read: nothing, mostly."""
-    begun: int = 0
-    """How many of them there are."""
     resumed: int = 0
     """How many of them were cut and read on."""
 
@@ -163,10 +161,10 @@ class Streams:
                     await asyncio.sleep(self.seconds / 4)
                     took.append(await self.replicas.end(port))
                     await self.replicas.start(port)
+                begun = asyncio.Barrier(streams // 4 + 1)
                 for number in range(streams // 4):
-                    work.create_task(self._follow(client, number))
-                while self.begun < streams // 4:
-                    await asyncio.sleep(0.1)
+                    work.create_task(self._follow(client, number, begun))
+                await begun.wait()
                 await asyncio.sleep(self.seconds / 2)
                 self.killed = time.monotonic()
                 self.replicas.running[self.replicas.ports[0]].kill()
@@ -189,7 +187,7 @@ class Streams:
         said = "".join(choice["delta"].get("content") or "" for choice in choices)
         return "" if said.split() == [f"{number}:{second}" for second in range(self.seconds)] else f"gap: {said!r}"
 
-    async def _follow(self, client: aiohttp.ClientSession, number: int) -> None:
+    async def _follow(self, client: aiohttp.ClientSession, number: int, begun: asyncio.Barrier) -> None:
         """Ask one of the replicas for a background response, and read it on through the balancer where it is cut."""
         first, front = self.replicas.ports[number % len(self.replicas.ports)], self.replicas.front
         ids, events, cuts = list[str](), list[Any](), 0
@@ -206,7 +204,8 @@ class Streams:
                     async with call as answer:
                         async for line in answer.content:
                             if line.startswith(b"id: "):
-                                self.begun += not ids
+                                if not ids:
+                                    await begun.wait()
                                 ids.append(line[4:].decode().strip())
                             elif line.startswith(b"data: "):
                                 events.append(json.loads(line[6:]))
