@@ -11,7 +11,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -21,10 +20,9 @@ from typing import Final
 from figures import Figure, Table, conductor, in_turn, newcomer, share, show, spent
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.chat import Message
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Limits, Pool, Worker
-from conductor_cli.core.question import Conversation, Question
+from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Usage
 from conductor_cli.state.trace_store import TraceStore
 
@@ -71,7 +69,6 @@ def measure() -> Table:
         *figures[1:],
         Figure("the first list after a run", after, "ratio", also="it reads that run"),
         Figure("the first list, which makes the index", first.wall, "s", bound=5.0),
-        *written(),
         Figure("the index", size, "MB", also=f"{size / filled:.2f} of the traces"),
     ))  # fmt: skip
 
@@ -87,47 +84,6 @@ def _after_a_run(environ: dict[str, str], number: int) -> float:
         spent([*conductor(), *words], environ, remarks=False).wall for words in (["trace", "list"], ["--version"])
     )
     return listed / version
-
-
-def written() -> Iterator[Figure]:
-    """What some runs write, as a share of 2.25 times their text and 12 KB. Answers stream at 50 pieces a second."""
-    words = "".join(f"{number:04d} " for number in range(2000))
-    said = [f"{number:04d} {'some words here ' * 6}" for number in range(200)]
-    talk = tuple(Message(role=("user", "assistant")[number % 2], content=text) for number, text in enumerate(said))
-    chained = [words[start : start + 4000] for start in range(0, 5000, 1000)]
-    for what, answers, pieces, conversation in (
-        ("an answer of 2,000 pieces", [words], 2000, ()),
-        ("an answer of 10,000 pieces", [words * 5], 10_000, ()),
-        ("a conversation of 20 KB", ["They were two hundred."], 5, talk),
-        ("a chain of five answers of 4 KB", chained, 800, ()),
-        ("an answer of ten bytes", ["ten bytes."], 2, ()),
-    ):
-        with tempfile.TemporaryDirectory() as place:
-            writer, text = TraceStore(Path(place)).open("run"), {"And now?", *answers}
-            for event in _sent(events_of("run", BEGAN, "And now?", answers, pieces), conversation):
-                writer.write(event)
-                sent = event.prompt if isinstance(event, ev.StepStarted) else ()
-                text |= {message.content for message in sent}
-            writer.close()
-            size, most = writer.path.stat().st_size, 2.25 * sum(map(len, text)) + 12288
-        also = f"{size / 1024:.1f} KB for {sum(map(len, text)) / 1024:.1f} KB of text"
-        yield Figure(f"written: {what}", size / most, "ratio", bound=1.0, also=also)
-
-
-def _sent(events: Iterator[ev.Event], conversation: tuple[Message, ...]) -> Iterator[ev.Event]:
-    """The events, their pieces at a steady pace, with a conversation, and a prompt with the answer before each step."""
-    at, answer = 0.0, ""
-    for event in events:
-        at = round(at + 0.02, 3)
-        if isinstance(event, ev.RunStarted):
-            question = Question(text="And now?", conversation=Conversation(messages=conversation))
-            yield replace(event, at=at, question=question if conversation else event.question)
-        elif isinstance(event, ev.StepStarted):
-            asked = Message(role="user", content=f"The answer before: {answer}\nGo on with step {event.step}.")
-            yield replace(event, at=at, prompt=(*conversation, asked))
-        else:
-            answer = event.text if isinstance(event, ev.StepFinished) else answer
-            yield replace(event, at=at)
 
 
 def fill(directory: Path, count: int = RUNS) -> int:
