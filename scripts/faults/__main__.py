@@ -40,14 +40,10 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
     "crashes": Campaign("random lives of processes over one store, each ended by a crash", 3),
     "tools": Campaign("the faults of wire, between the adapter for MCP servers over HTTP and a double", 4),
     "books": Campaign("several keys and records in one server, commands beside it, a kill: the book is the bill", 3),
-    "clocks": Campaign("the clock goes back, forward, over midnight; eight processes share the limit of a day", 3),
-    "privacy": Campaign("umasks, /proc and crashes: what other users could read or change", 3),
-    "places": Campaign("directories that cannot be written; a keyring that is locked in the middle of a run", 2),
+    "clocks": Campaign("the clock goes back, forward, over midnight; eight commands share the limit of a day", 3),
+    "privacy": Campaign("keys in other processes; directories that cannot be written; a keyring that is locked", 3),
 }
 """In the order in which they begin: the longest first, so that two at a time end together."""
-
-FUNCTIONS: Final = {"places": "privacy run_places"}
-"""Where the function of a campaign stands that is not the `run` of the module with its name."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -77,8 +73,7 @@ def _tries(name: str, options: argparse.Namespace) -> Tries:
 def _run(name: str, options: argparse.Namespace) -> bool:
     print(f"{name}: {CAMPAIGNS[name].does}", flush=True)
     try:
-        module, _, function = FUNCTIONS.get(name, f"{name} run").partition(" ")
-        getattr(importlib.import_module(f"scripts.faults.{module}"), function)(_tries(name, options))
+        importlib.import_module(f"scripts.faults.{name}").run(_tries(name, options))
     except OutOfTime:
         print(f"{name}: its {options.minutes:.1f} minutes are over; the same command continues it", flush=True)
     return True

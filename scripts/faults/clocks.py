@@ -9,10 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import signal
 import sqlite3
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -29,7 +26,9 @@ from conductor_cli.core.ledger import Ledger, Reservation
 from conductor_cli.core.pool import DayLimits, Limits, Worker
 from conductor_cli.core.usage import Price, Usage, with_cost
 from conductor_cli.state.spending import FILE, DailySpend
+from scripts.faults.desk import desk
 from scripts.faults.tries import Outcome, Tries
+from tests.cli.stage import TWO
 
 WALKS: Final = 400  # random walks of the clock
 HOUR: Final = 3600.0
@@ -55,8 +54,6 @@ def run(tries: Tries) -> None:
     for zone in ZONES:
         for night in NIGHTS:
             tries.attempt(f"daylight saving in {night}, {zone}", partial(through_a_night, zone, night))
-    for number in range(10):
-        tries.attempt(f"eight processes {number}", partial(processes_at_once, killed=number % 3))
     for number in range(5):
         tries.attempt(f"eight commands {number}", commands_at_once)
 
@@ -171,49 +168,8 @@ def through_a_night(zone: str, night: str) -> Outcome:
         return Outcome(problem="" if set(spent) == wanted and not unused else f"days {sorted(spent)}, unused {unused}")
 
 
-SPENDER: Final = """
-import sys, time
-from pathlib import Path
-from scripts.faults.clocks import Spending
-process = Spending(Path(sys.argv[1]), [float(sys.argv[2])])
-sys.stdin.readline()
-while (room := process.reserve()) is not None:
-    process.settle(room)
-    print("spent", flush=True)
-"""
-
-
-def processes_at_once(*, killed: int = 0) -> Outcome:
-    """Eight processes spend all that they may; some of them are killed meanwhile."""
-    with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
-        environ = {**os.environ, "PYTHONPATH": os.pathsep.join(["src", "."])}
-        command = [sys.executable, "-c", SPENDER, str(place), str(BEGIN)]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        processes = [subprocess.Popen(command, env=environ, text=True, **pipes) for _ in range(8)]  # type: ignore[call-overload]
-        for process in processes:
-            process.stdin.write("\n")
-            process.stdin.flush()
-        for process in processes[:killed]:
-            process.stdout.readline()  # it has begun
-            process.send_signal(signal.SIGKILL)
-        told = sum(process.communicate(timeout=120)[0].count("spent") for process in processes)
-        wrong = [process.returncode for process in processes[killed:] if process.returncode]
-        after = Spending(place, [BEGIN])
-        more = after.reserve()
-        after.spend.close()
-        spent = sum(days(place).values())
-        if wrong or more is not None:
-            return Outcome(problem=f"exit codes {wrong}, room is left: {more is not None}")
-        problem = "" if told * CALL <= spent <= LIMIT and spent > LIMIT - CALL else f"{spent} spent, {told} calls told"
-        return Outcome(problem=problem, weight=8)
-
-
 def commands_at_once() -> Outcome:
     """Eight commands of two steps where the day has nine calls: nobody is asked more often, and each says why."""
-    from scripts.faults.desk import desk  # not for each of eight processes
-    from tests.cli.stage import TWO
-
     with desk() as at:
         at.configure("[limits]\nattempts = 1\ncalls_day = 9")
         at.stage.plan = TWO

@@ -1,9 +1,8 @@
-"""What other users could read or change, directories that cannot be written, and a keyring that is locked.
+"""Keys in other processes, directories that cannot be written, and a keyring that is locked.
 
-What holds: every file and directory that a command makes is its owner's alone, no argument of a process has a key, no
-process but the command itself has one in its environment, and a crash leaves no copy of the memory. There is no
-traceback, a failure is told in three lines or fewer, and exit code 0 comes only where what was promised is done. Root
-may write everywhere, so here it gives up the capabilities that allow that.
+What holds: no argument of a process has a key, and no process but the command itself has one in its environment. There
+is no traceback, a failure is told in three lines or fewer, and exit code 0 comes only where what was promised is done.
+Root may write everywhere, so here it gives up the capabilities that allow that.
 """
 
 from __future__ import annotations
@@ -11,12 +10,10 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager, suppress
 from functools import partial
@@ -26,14 +23,10 @@ from typing import Final, NamedTuple
 from scripts.faults.desk import CANARY, Desk, desk, ending_problem
 from scripts.faults.prefork import Ended
 from scripts.faults.tries import Outcome, Tries
-from tests.cli.stage import TWO, Done, Stage, says, stalls
+from tests.cli.stage import TWO, Done, Stage, says
 from tests.keys.bus import bus, gnome_keyring, lock
 from tests.servers import SeenStep, Wire
 from tests.tiny_gguf import make
-
-UMASKS: Final = (0o000, 0o002, 0o007, 0o022, 0o077)
-PUBLIC: Final = frozenset({"cards.json", "manifest.toml"})
-"""Figures of workers and manifests of models: no texts of the user."""
 
 STORED: Final = "sk-stored-0c71d94be2f84a35"  # a key that is given to `keys set`
 TOOLS: Final = Path(__file__).resolve().parents[2] / "tests/tools/raw_server.py"
@@ -66,15 +59,17 @@ SCENES: Final = {
 
 
 def run(tries: Tries) -> None:
-    """Every command under every umask; then processes and crashes."""
+    """Commands that start others, runs whose keyring is locked, and every command with each directory read-only."""
     with workplace() as at:
-        for umask in UMASKS:
-            for name in SCENES:
-                tries.attempt(f"umask {umask:03o}, {name}", partial(under_umask, at, umask, SCENES[name]))
         for name in CHILDREN:
             tries.attempt(f"processes, {name}", partial(processes_of, at, name))
-        for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGQUIT, signal.SIGBUS):
-            tries.attempt(f"crash, {number.name}", partial(crash, at, number))
+    with workplace() as at:
+        for when in ("before", "within", "between"):
+            tries.attempt(f"the keyring is locked {when}", partial(locked, at, when))
+    with workplace() as at:
+        for directory in MUST_FAIL:
+            for name in SCENES:
+                tries.attempt(f"read-only {directory}, {name}", partial(read_only, at, directory, name))
 
 
 @contextmanager
@@ -97,24 +92,6 @@ def fresh(at: Desk, more: str = "") -> Stage:
         if path.is_relative_to(at.home):
             path.chmod(0o600 if path.is_file() else 0o700)
     return at.stage
-
-
-def under_umask(at: Desk, umask: int, scene: Scene) -> Outcome:
-    """One command under one umask, in a home where it makes everything itself."""
-    stage = fresh(at)
-    under = ("sh", "-c", f'umask {umask:03o}; exec "$@"', "sh")
-    before = set(Path.cwd().rglob("*"))
-    for words in scene.ready:
-        stage.run(*words, under=under)
-    done = stage.run(*scene.words, under=under, given=scene.given)
-    found = [path for path in at.home.rglob("*") if path.name not in PUBLIC and path.suffix != ".gguf"]
-    # Somebody else could read or change these, were it not for the directories above.
-    opened = [path for path in found if not path.is_symlink() and path.stat().st_mode & 0o077]
-    wrong = [f"{path.lstat().st_mode & 0o777:03o} {path.relative_to(at.home)}" for path in opened]
-    wrong += [f"left in the working directory: {path.name}" for path in set(Path.cwd().rglob("*")) - before]
-    if done.code:
-        wrong.append(f"exit code {done.code}: {done.err[-200:]}")
-    return Outcome(problem="; ".join(wrong))
 
 
 PROGRAM: Final = '[workers.up]\nkind = "command"\ncommand = ["sh", "-c", "cat >/dev/null; sleep 0.5; env"]\n'
@@ -174,33 +151,6 @@ def look(root: int) -> Iterator[tuple[int, bytes, bytes]]:
                 yield number, arguments, environ
 
 
-UNLIMITED: Final = ("bash", "-c", 'ulimit -c unlimited 2>/dev/null; exec "$@"', "bash")  # for core dumps
-
-
-def crash(at: Desk, number: signal.Signals) -> Outcome:
-    """A command ends by a signal that writes a core dump, in the middle of a call, under no limit on its size."""
-    stage = fresh(at)
-    stage.models = {"alpha": stalls("so")}
-    stage.plan = "alpha | - | Answer."
-    # A shell starts background jobs with SIGQUIT ignored, and commands inherit that.
-    signal.signal(number, signal.SIG_DFL)
-    before = set(Path.cwd().iterdir())
-    asked = len(stage.asked("alpha"))
-    with stage.start("ask", "hi", under=UNLIMITED) as process:
-        while len(stage.asked("alpha")) == asked and process.poll() is None:
-            time.sleep(0.01)
-        limits = Path(f"/proc/{process.pid}/limits").read_text()
-        limit = next(line for line in limits.splitlines() if line.startswith("Max core file size")).split()[4]
-        process.send_signal(number)
-        process.wait(30)
-    left = [path for path in Path.cwd().iterdir() if path not in before]
-    keys = [path.name for path in left if CANARY.encode() in path.read_bytes()]
-    for path in left:
-        path.unlink()
-    problem = f"the limit is {limit}; left: {[path.name for path in left]}; with a key: {keys}"
-    return Outcome(problem="" if limit == "0" and not left else problem)
-
-
 ORDINARY: Final = () if os.geteuid() else ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
 """What makes root an ordinary user, whom permissions bind."""
 
@@ -209,17 +159,6 @@ MUST_FAIL: Final = {
     "cache": (),
 }  # fmt: skip
 """The directories, and the commands that promise to store something in each; all commands are tried."""
-
-
-def run_places(tries: Tries) -> None:
-    """Every command with each directory read-only, and the keyring."""
-    with workplace() as at:
-        for when in ("before", "within", "between"):
-            tries.attempt(f"the keyring is locked {when}", partial(locked, at, when))
-    with workplace() as at:
-        for directory in MUST_FAIL:
-            for name in SCENES:
-                tries.attempt(f"read-only {directory}, {name}", partial(read_only, at, directory, name))
 
 
 def read_only(at: Desk, directory: str, name: str) -> Outcome:

@@ -44,9 +44,12 @@ def test_nothing_is_open_to_others_whatever_the_umask(stage: Stage, umask: None,
     cases.write_text('{"id": "a", "question": "1 + 1?", "answer": "2"}\n')
     commands: tuple[tuple[str | Path, ...], ...] = (
         ("ask", "hi", "-f", notes),
+        ("ask", "--resume", "last"),
+        ("plan", "hi"),
         ("trace", "list"),
         ("trace", "rate", "last", "good"),
         ("config", "set", "limits.calls_day", "90"),
+        ("workers", "add", "up", "--kind", "command", "--", "true"),
         ("keys", "set", "openai", "--insecure-storage"),
         ("serve", "keys", "add", "laptop"),
         ("eval", cases, "--yes"),
