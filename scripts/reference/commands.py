@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -26,20 +27,10 @@ PATHS: Final[dict[str, Kind]] = {
 }  # fmt: skip
 """Words in the name of a value that say it is a path, also where the program reads it as text."""
 
-EXITS: Final[dict[int, str]] = {
-    0: "The command succeeded.",
-    1: "The run failed.",
-    2: "The command line, or a file named on it, is invalid.",
-    3: "A setting is invalid, or the policy forbids the request.",
-    4: "An API key is missing or was refused.",
-    5: "The model that plans is missing, damaged, unreachable, or of a kind that cannot be loaded.",
-    6: "A limit was reached (also when there is a partial answer).",
-    7: "The answer is partial.",
-    8: "No worker could be reached.",
-    130: "The command was cancelled (Ctrl-C).",
-    143: "The command was terminated (SIGTERM or a closed terminal).",
-}
+TEXTS: Final[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("texts.toml").read_text("utf-8"))
+"""What no code says, by what it is about."""
 
+EXITS: Final = {int(code): meaning for code, meaning in TEXTS["exits"].items()}
 if missing := set(EXIT_CODES.values()) ^ (EXITS.keys() - {0}):
     raise ValueError(f"exit codes without a sentence here, or sentences without an exit code: {sorted(missing)}")
 
