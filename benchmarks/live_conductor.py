@@ -17,6 +17,7 @@ import json
 import resource
 import sys
 import time
+import tomllib
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -44,31 +45,7 @@ CONTEXT: Final = 4096  # tokens; for everybody
 LIFT: Final = 1e4  # the logit of a forced token; of one that is forced to be refused, twice that
 REFUSED: Final = "\t"  # the grammar of a plan allows it nowhere
 
-_ABOUT: Final = (
-    ("atlas", "long documents, geography, history of places and borders", "recall", "reading"),
-    ("bishop", "strategy games, planning under uncertainty, chess endings", "planning", "logic"),
-    ("cobalt", "code in any language, debugging, reading unfamiliar programs", "code", "review"),
-    ("delta", "statistics, experiments, reading tables and finding the outlier", "numbers", "logic"),
-    ("ember", "fluent prose, summaries, letters in a warm and plain voice", "writing", "reading"),
-    ("fermat", "proofs, number theory, exact arithmetic with long numbers", "maths", "logic"),
-    ("gauge", "careful review, test cases, finding the step that is wrong", "review", "testing"),
-    ("harbor", "law and policy, contracts, licences, what a clause permits", "law", "reading"),
-    ("iris", "medicine, physiology, what a study shows and what it does not", "medicine", "reading"),
-    ("juno", "translation between European languages, idioms, register", "languages", "writing"),
-    ("krill", "short factual answers, quickly and at a low price", "recall", "speed"),
-    ("lumen", "physics, units, estimates of magnitude, optics and heat", "science", "numbers"),
-    ("mason", "software design, interfaces, migrations, concurrent programs", "code", "planning"),
-    ("nadir", "security, protocols, threat models, what an attacker would try", "security", "review"),
-    ("onyx", "data formats, parsers, regular expressions, encodings", "code", "testing"),
-    ("piper", "children's questions, analogies, patient explanations", "writing", "recall"),
-    ("quartz", "databases, query plans, locks, isolation and lost updates", "code", "logic"),
-    ("rowan", "biology, ecology, field guides, naming what is described", "science", "recall"),
-    ("sable", "finance, accounting, contracts for interest and currency", "numbers", "law"),
-    ("tundra", "networks, timeouts, retries, what a proxy does to a request", "code", "security"),
-    ("umber", "art, music and film, their history and their vocabulary", "recall", "writing"),
-    ("vesper", "astronomy, orbits, calendars, time zones and leap seconds", "science", "maths"),
-    ("willow", "editing, plain language, cutting a text to a given length", "writing", "review"),
-)
+JOB: Final[Mapping[str, Any]] = tomllib.loads(Path(__file__).with_name("conductor_job.toml").read_text("utf-8"))
 
 POOL: Final = Pool(
     workers=tuple(
@@ -76,26 +53,13 @@ POOL: Final = Pool(
             name=name, kind="scripted", about=about,
             card=Card(strengths={first: 0.94 - at / 100, second: 0.81 - at / 100, "following": 0.75, "general": 0.7}),
         )
-        for at, (name, about, first, second) in enumerate(_ABOUT)
+        for at, (name, about, first, second) in enumerate(JOB["workers"])
     )
 )  # fmt: skip
-"""So many workers with full cards: with rules and examples in front of them a prefix of about 1,500 tokens."""
-
-QUESTION: Final = Question(
-    text="Our client library retries every request three times. Can a payment be sent twice, and how would we notice? "
-    "Give the answer with a test that shows it."
-)
-
+QUESTION: Final = Question(text=JOB["question"])
 PLAN: Final = Plan(
-    steps=(
-        Step(worker="mason", subtask="List every way in which a retry of the client can send the same request twice."),
-        Step(worker="nadir", subtask="Say what the server must check to refuse the second request."),
-        Step(worker="cobalt", subtask="Write a test that drops the reply to the first request.", access=(1,)),
-        Step(worker="gauge", subtask="Check the test and both lists for any mistakes.", access=(1, 2, 3)),
-        Step(worker="ember", subtask="Answer the question, with the test and its outcome.", access=(2, 3, 4)),
-    )
+    steps=tuple(Step(worker=worker, subtask=subtask, access=tuple(access)) for worker, subtask, access in JOB["steps"])
 )
-
 SHORT: Final = Plan(steps=(PLAN.steps[0], Step(worker="ember", subtask="Answer the question.", access=(1,))))
 """For where it matters how many questions were asked, not how long a plan is."""
 
