@@ -10,7 +10,7 @@ sentences       from a tree to the sentence, as people type it, and its subtasks
 world           questions with their answers and their hops, drawn from a seed
 shipped         writes the questions and the operations that ship with the package
 
-lessons         what a worker reads and should write, and how each worker is trained
+lessons         what a worker reads and should write, and how each worker is trained; noise.txt has words for it
 plan_lessons    the same for the conductor before GRPO: questions and plans
 supervised      the training loop, the network, and the file at the end
 asking          the one vocabulary of all models (tokenizer.json); asks the files, and remembers the answers

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
+from pathlib import Path
 from random import Random
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -23,6 +24,7 @@ from conductor_cli.rehearsal.words import Skill, normalize
 from training.rehearsal.operations import MAX_COUNTED, OPERATIONS, SKILLS, UNSEEN, Node, Operation, of_skill
 from training.rehearsal.phrasings import AROUND, WAYS, expand, fill, lines_of
 from training.rehearsal.sentences import sentence, step_words, typed
+from training.rehearsal.words import sections
 from training.rehearsal.world import Hop, ProblemSettings, draw_problem, draw_word, is_test_word
 
 
@@ -129,14 +131,7 @@ def _wrong_text(random: Random, operation: Operation, answer: str) -> str:
     return answer[:at] + letter + answer[at + (kind < 0.8) :]
 
 
-_SMALL: Final = frozenset({
-    "a", "can", "do", "does", "for", "give", "in", "is", "me", "now", "of", "one", "please", "tell", "that", "the",
-    "what", "you",
-})  # fmt: skip
-"""Words that may be left out."""
-
-_MORE: Final = ("now", "so", "then", "the", "of", "here", "just", "is", "with", "and", "to", "for", "in", "that")
-"""Words that may be too many."""
+NOISE: Final = {name: tuple(text.split()) for name, text in sections(Path(__file__).with_name("noise.txt")).items()}
 
 
 def add_word_noise(random: Random, text: str, *, ordered: bool) -> str:
@@ -149,10 +144,10 @@ def add_word_noise(random: Random, text: str, *, ordered: bool) -> str:
         kind = random.choice(kinds)
         if kind == "more":
             small = [word for word in words if not _is_value(word)]
-            word = random.choice(_MORE if random.random() < 0.5 or not small else small)
+            word = random.choice(NOISE["may_have"] if random.random() < 0.5 or not small else small)
             words.insert(random.randint(0, len(words)), word)
         elif kind == "less":
-            able = [at for at, word in enumerate(words) if word in _SMALL]
+            able = [at for at, word in enumerate(words) if word in NOISE["may_lack"]]
             if able:
                 del words[random.choice(able)]
         elif kind == "shuffled":

@@ -151,7 +151,7 @@ _OPERATIONS: Final = (
     _fact("symbol", "chemistry", {name: symbol for name, symbol, _ in ELEMENTS}, undoes="element"),
     _fact("atomic", "chemistry", {name: str(number) for name, _, number in ELEMENTS}, undoes="numbered"),
     _fact("numbered", "chemistry", {str(number): name for name, _, number in ELEMENTS}, undoes="atomic"),
-    _fact("opposite", "opposites", {**dict(OPPOSITES), **_turned(dict(OPPOSITES))}, undoes="opposite"),
+    _fact("opposite", "opposites", {**OPPOSITES, **_turned(OPPOSITES)}, undoes="opposite"),
     _fact("month_after", "calendar", _next(MONTHS), undoes="month_before"),
     _fact("month_before", "calendar", _turned(_next(MONTHS)), undoes="month_after"),
     _fact("day_after", "calendar", _next(WEEKDAYS), undoes="day_before"),
@@ -178,8 +178,7 @@ def of_skill(skill: Skill) -> tuple[Operation, ...]:
 
 def subjects() -> frozenset[str]:
     """Every word that a fact is known about."""
-    opposites = dict(OPPOSITES)
-    tables = (CAPITALS, _turned(CAPITALS), SPANISH, _turned(SPANISH), COLOURS, opposites, _turned(opposites))
+    tables = (CAPITALS, _turned(CAPITALS), SPANISH, _turned(SPANISH), COLOURS, OPPOSITES, _turned(OPPOSITES))
     names = {name for name, symbol, _ in ELEMENTS} | {symbol for _, symbol, _ in ELEMENTS} | {*MONTHS, *WEEKDAYS}
     return frozenset(names.union(*tables))
 

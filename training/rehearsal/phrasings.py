@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
+from pathlib import Path
 from typing import Final, Literal
 
 from training.rehearsal.words import sections
@@ -27,41 +28,16 @@ PhrasingForm = Literal["noun", "ask", "order", "then"]
 _FORMS: Final[Mapping[str, PhrasingForm]] = {"n": "noun", "a": "ask", "o": "order", "t": "then"}
 
 
-_LINES: Final = sections("ways.txt")
+_LINES: Final = sections(Path(__file__).with_name("ways.txt"))
 AROUND: Final = {name: _LINES.pop(name) for name in ("checks", "frames", "openings", "pairs")}
 """How people ask for a check, what stands around a phrasing, and how several orders and joins begin."""
 
+MACROS: Final = dict(line.split(" ", 1) for line in _LINES.pop("macros").splitlines())
+JOINTS: Final = tuple(f"{joint} " if joint[0] in ",." else f" {joint} " for joint in _LINES.pop("joints").splitlines())
+TYPED: Final = _LINES.pop("typed")
+
 WAYS: Final[Mapping[str, str]] = _LINES
 """The lines of each operation, by its name."""
-
-MACROS: Final = {
-    "{what}": "[what|which]",
-    "{get}": "[name|give|find|say|tell me|get|work out|give me|look up|determine|identify]",
-    "{sum}": "[calculate|compute|work out|find|give|figure out|determine|find out|tell me|say]",
-    "{hello}": (
-        "[hi|hello|hey|ok|okay|so|well|now|hey there|quick question|hi there|hello there|excuse me|"
-        "a question|one question|i have a question|next question|listen|well then|alright|sorry|can you help|"
-        "i need help]"
-    ),
-    "{end}": (
-        "[please|for me|thanks|thank you|now|if you can|quickly|pls|many thanks|thanks a lot|when you can|for us|"
-        "if you know|if you please|as soon as you can|thank you very much|today]"
-    ),
-}
-
-JOINTS: Final = (
-    " and ", " then ", " and then ", " after that ", " next ", " and finally ", " and afterwards ", ", ",
-    " afterwards ", ", and next ", ", finally ", ", lastly ", " and after that ", ", now ", " and now ", ". then ",
-    " once you have that ", " when that is done ", " and as the next step ", " and with that done ",
-)  # fmt: skip
-"""What stands between two orders. Commas are not read."""
-
-TYPED: Final = (
-    "a an any are from here how i its just me my now of ok please so some such that this to us was who word you your "
-    "people value they say halved doubled made going there them very much does do did doing have had lets let all need "
-    "give got it's im is am for by at on if"
-)
-"""Small words that people type beside those of the phrasings. They are operands only if quoted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,17 +23,13 @@ from conductor_cli.core.profile import labels_for
 from conductor_cli.rehearsal.players import ANYTHING, CHECKING, NO, PROFILE, YES, Rows, prompt, skill_rows
 from conductor_cli.rehearsal.words import KEYWORDS, VOCABULARY, Skill, normalize
 from training.rehearsal.exercises import PoolSettings, draw_members, pool_of
-from training.rehearsal.lessons import CHUNK, Course, Lesson, Size
+from training.rehearsal.lessons import CHUNK, NOISE, Course, Lesson, Size
 from training.rehearsal.operations import SKILLS, Shape
 from training.rehearsal.words import WORDS
 from training.rehearsal.world import Problem, ProblemSettings, draw_problem
 
 _ENDINGS: Final = ("", "", "", "s", "s", "ing", "ing", "ed", "ion", "ful")
 _STEM_ENDINGS: Final = ("ing", "ion", "ful", "ed", "es", "s", "e")
-_STARTS: Final = tuple("b bl br c ch cl d dr f fl g gl gr h j k l m n p pl pr qu r s sh sk sl st t tr v w y z".split())  # noqa: SIM905 - shorter so
-_MIDDLES: Final = ("a", "e", "i", "o", "u", "ai", "ea", "oo", "ou")
-_FINALS: Final = tuple("b ck d ft g l ll m mb n nd ng p r rm sh st t x z".split())  # noqa: SIM905 - shorter so
-
 _KEYWORDS: Final = frozenset(word for words in KEYWORDS.values() for word in words)
 _EVERYDAY: Final = tuple(sorted({word.lower() for word in WORDS if 3 <= len(word) <= 9} - VOCABULARY - _KEYWORDS))
 
@@ -43,7 +39,7 @@ def made_up_word(random: Random) -> str:
     if random.random() < 0.6:
         return random.choice(_EVERYDAY)
     while True:
-        syllables = (_STARTS, _MIDDLES, (*_FINALS, "", "")) * random.choice((1, 1, 2))
+        syllables = (NOISE["starts"], NOISE["middles"], (*NOISE["finals"], "", "")) * random.choice((1, 1, 2))
         word = "".join(map(random.choice, syllables))
         if word not in _KEYWORDS:
             return word
@@ -74,27 +70,8 @@ def named_in(subtask: str, skills: list[str]) -> list[str]:
 GARBLED: Final = 0.75  # the share of clauses in which words are changed
 OBSCURE: Final = 0.25  # the share of these in which all words are changed, so that nothing of them can be recited
 
-_HOLDING: Final = frozenset(
-    word
-    for words in (
-        "it its that them the then this result first second other two both and or of in at a an is with after before",
-        "next what which how take now finally answer one from there these",
-    )
-    for word in words.split()
-)
-"""Words that hold a sentence together. They are never exchanged, nor is anything put beside `and` or `then`."""
-
+_HOLDING: Final = frozenset(NOISE["holding"])
 _ANY: Final = tuple(sorted(word for word in VOCABULARY - _HOLDING if len(word) > 1))
-
-_SMALL: Final = tuple(
-    word
-    for words in (
-        "a an the of in on at by for with from to as is are was be has have does do that which who whose what how many",
-        "much there their own out up off over whole so just very only if you we people",
-    )
-    for word in words.split()
-)
-"""The small words of English, whether or not a phrasing has them."""
 
 
 @dataclass(slots=True)
@@ -176,7 +153,7 @@ def obscure(random: Random, text: Clauses, at: int, kept: str) -> None:
 
 def _run(random: Random) -> list[str]:
     count = random.choice((1, 1, 1, 2, 3, 4))
-    return [random.choice(_SMALL) if random.random() < 0.6 else _word(random) for _ in range(count)]
+    return [random.choice(NOISE["english"]) if random.random() < 0.6 else _word(random) for _ in range(count)]
 
 
 def _word(random: Random) -> str:

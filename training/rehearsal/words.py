@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Final
 
 
-def sections(name: str) -> dict[str, str]:
-    """The lines of a file beside this one by the names in brackets above them."""
+def sections(path: Path) -> dict[str, str]:
+    """The lines of a file by the names in brackets above them."""
     found: dict[str, list[str]] = {}
-    for line in map(str.strip, Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines()):
+    for line in map(str.strip, path.read_text(encoding="utf-8").splitlines()):
         if re.fullmatch(r"\[\w+\]", line):
             found[line[1:-1]] = []
         elif line and not line.startswith("#"):
@@ -18,27 +18,28 @@ def sections(name: str) -> dict[str, str]:
     return {name: "\n".join(lines) for name, lines in found.items()}
 
 
-_FACTS: Final = {name: text.split() for name, text in sections("facts.txt").items()}
+def pairs(text: str) -> dict[str, str]:
+    """A table of two columns, however many rows a line has."""
+    words = text.split()
+    return dict(zip(words[::2], words[1::2], strict=True))
 
 
-def _pairs(name: str) -> tuple[tuple[str, str], ...]:
-    return tuple(zip(_FACTS[name][::2], _FACTS[name][1::2], strict=True))
+_FACTS: Final = sections(Path(__file__).with_name("facts.txt"))
 
-
-CAPITALS: Final = dict(_pairs("capitals"))
+CAPITALS: Final = pairs(_FACTS["capitals"])
 """Country -> capital."""
 
-_ELEMENTS: Final = _FACTS["elements"]
+_ELEMENTS: Final = _FACTS["elements"].split()
 ELEMENTS: Final = tuple(zip(_ELEMENTS[::3], _ELEMENTS[1::3], map(int, _ELEMENTS[2::3]), strict=True))
 """Name, symbol, atomic number."""
 
-OPPOSITES: Final = _pairs("opposites")
+OPPOSITES: Final = pairs(_FACTS["opposites"])
 """Each word is the opposite of the other."""
 
-SPANISH: Final = dict(_pairs("spanish"))
+SPANISH: Final = pairs(_FACTS["spanish"])
 """English -> Spanish, without accents."""
 
-COLOURS: Final = dict(_pairs("colours"))
+COLOURS: Final = pairs(_FACTS["colours"])
 """Thing -> the colour that people think of first."""
 
 MONTHS: Final = (
@@ -48,5 +49,5 @@ MONTHS: Final = (
 
 WEEKDAYS: Final = ("MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY", "SUNDAY")
 
-WORDS: Final = tuple(_FACTS["words"])
+WORDS: Final = tuple(_FACTS["words"].split())
 """Everyday words of 3 to 10 letters for questions about letters."""

@@ -11,13 +11,14 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from typing import Final, Literal
 
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.evals.cases import Case, GoldStep
-from training.rehearsal.words import CAPITALS, ELEMENTS, SPANISH, WORDS
+from training.rehearsal.words import CAPITALS, ELEMENTS, SPANISH, WORDS, pairs, sections
 
 SUBJECTS: Final = (
     "geography", "chemistry", "history", "music", "languages", "arithmetic", "spelling", "numerals", "comparing",
@@ -30,28 +31,12 @@ SPECIALIST, OVERSTATED, MARK = 0.97, 0.4, "self-reported"
 UNKNOWN: Final = "I do not understand."
 
 
-def _pairs(text: str) -> dict[str, str]:
-    """A table of `a = b; c = d`."""
-    items = (item.partition("=") for item in text.replace("\n", " ").split(";") if item.strip())
-    return {left.strip(): right.strip() for left, _, right in items}
-
-
-EVENTS: Final = _pairs("""
-    Apollo = 1969; Bastille = 1789; Hastings = 1066; Titanic = 1912; Waterloo = 1815; Trafalgar = 1805; Olympics = 1896;
-    Constantinople = 1453; Suez = 1869; Gutenberg = 1450; Vesuvius = 79; Chernobyl = 1986; Agincourt = 1415;
-    Marathon = 490; Lepanto = 1571; Verdun = 1916; Sputnik = 1957; Hindenburg = 1937; Mayflower = 1620
-""")
-WORKS: Final = _pairs("""
-    Seasons = Vivaldi; Flute = Mozart; Moonlight = Beethoven; Nutcracker = Tchaikovsky; Spring = Stravinsky;
-    Carmen = Bizet; Traviata = Verdi; Tosca = Puccini; Messiah = Handel; Brandenburg = Bach; Bolero = Ravel;
-    Clair = Debussy; Planets = Holst; Gynt = Grieg; Nibelung = Wagner; Creation = Haydn; Winterreise = Schubert;
-    Scheherazade = Rimsky; Finlandia = Sibelius; Danube = Strauss; Rhapsody = Gershwin; Moldau = Smetana
-""")
+_OWN: Final = sections(Path(__file__).with_name("facts.txt"))
 FACTS: Final[Mapping[str, Mapping[str, str]]] = {
     "capital": {country.title(): city.title() for country, city in list(CAPITALS.items())[:36]},
     "number": {name.lower(): str(number) for name, _, number in ELEMENTS[:32]},
-    "year": EVENTS,
-    "composer": WORKS,
+    "year": pairs(_OWN["events"]),
+    "composer": pairs(_OWN["works"]),
     "spanish": {word.lower(): meaning.title() for word, meaning in list(SPANISH.items())[:32]},
 }
 """Tables of facts; the same word may stand in several, and a phrase says which is meant."""
