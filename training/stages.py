@@ -1,8 +1,8 @@
 """Runs the stages of a training in a directory: what is missing, several side by side; it can be killed and run again.
 
-A call of a stage stores its state and exits with 3 if there is more to do. `made.json` records the input files of a
-stage: if they change, it starts over. Each call is a line of `stages.jsonl`, with its seconds by the clock and of the
-processor.
+A call of a stage stores its state and exits with 3 if there is more to do; it is called again then. `made.json` records
+the input files of a stage: if they change, it starts over. Each call is a line of `stages.jsonl`, with its seconds by
+the clock and of the processor.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 DONE, MISSED, UNFINISHED = 0, 1, 3
 """Exit codes of a stage: it is done; its table misses a bound; its minutes are over before it is done."""
@@ -84,7 +84,6 @@ class Workspace:
     def __init__(self, out: Path, stages: Sequence[Stage]) -> None:
         self.out, self.stages = out, stages
         self._inputs_file, self._log = out / "made.json", out / "stages.jsonl"
-        self._hashes: dict[tuple[Path, int, int], str] = {}
         self._lock_fds: tuple[int, ...] = ()
         self._pids: set[int] = set()
         self._running: set[str] = set()
@@ -111,14 +110,8 @@ class Workspace:
         return [other for other in self.stages if other.makes in stage.needs]
 
     def _hash_inputs(self, stage: Stage) -> str:
-        found = []
-        for file in map(self.found, stage.needs):
-            if file is not None:
-                key = file, file.stat().st_mtime_ns, file.stat().st_size
-                if key not in self._hashes:
-                    self._hashes[key] = hashlib.sha256(file.read_bytes()).hexdigest()
-            found.append("" if file is None else self._hashes[key][:16])
-        return "-".join(found)
+        files = map(self.found, stage.needs)
+        return "-".join(hashlib.sha256(file.read_bytes()).hexdigest()[:16] if file else "" for file in files)
 
     def _read_inputs(self) -> dict[str, str]:
         return dict(json.loads(self._inputs_file.read_text())) if self._inputs_file.exists() else {}
@@ -182,12 +175,6 @@ class Workspace:
             for pid in self._pids:
                 os.kill(pid, signal.SIGTERM)
 
-    def calls(self) -> list[Mapping[str, Any]]:
-        """The log of these stages, without a line that was cut off."""
-        lines = self._log.read_text().splitlines() if self._log.exists() else []
-        names = {stage.name for stage in self.stages}
-        return [call for call in (json.loads(line) for line in lines if line.endswith("}")) if call["stage"] in names]
-
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Wait until no stage of an earlier call is running, because it writes the same files.
@@ -205,31 +192,26 @@ class Workspace:
             yield
 
 
-def run_stages(work: Workspace, *, jobs: int, once: bool = False) -> int:
-    """Call the stages that are missing, at most `jobs` in parallel; with `once`, each of them once.
-
-    Returns 0 if all are done, 1 if one failed, 3 if there is more to do.
-    """
+def run_stages(work: Workspace, jobs: int) -> int:
+    """Call the stages that are missing, at most `jobs` in parallel. Returns 0 if all are done, 1 if one failed."""
     running: dict[Future[StageCall], Stage] = {}
-    called, failed = set[str](), set[str]()
+    failed = False
     with ThreadPoolExecutor(max_workers=jobs) as threads:
         try:
             while True:
                 for stage in [] if failed else work.stages:
-                    waits = stage in running.values() or (once and stage.name in called)
-                    if len(running) < jobs and not waits and work.is_ready(stage):
+                    if len(running) < jobs and stage not in running.values() and work.is_ready(stage):
                         work.prepare(stage)
-                        called.add(stage.name)
                         running[threads.submit(work.call, stage)] = stage
                 if not running:
                     break
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    stage = running.pop(future)
-                    failed |= set() if report_call(work, future.result()) else {stage.name}
+                    del running[future]
+                    failed |= not report_call(work, future.result())
         except Stopped:
             work.stop()
             raise
-    return 1 if failed else 0 if all(map(work.is_done, work.stages)) else 3
+    return 1 if failed else 0
 
 
 def report_call(work: Workspace, call: StageCall) -> bool:
@@ -245,51 +227,23 @@ def report_call(work: Workspace, call: StageCall) -> bool:
     return False
 
 
-def print_minutes(calls: Sequence[Mapping[str, Any]]) -> None:
-    """Print the minutes of each stage and of all together, where what runs side by side counts once."""
-    print_line(f"\n{'stage':<12}{'calls':>6}{'minutes':>9}{'processor':>11}")
-    groups = {name: [call for call in calls if call["stage"] == name] for name in (call["stage"] for call in calls)}
-    rows = {name: sum(call["wall"] for call in own) / 60 for name, own in groups.items()} | {"together": clock(calls)}
-    for name, minutes in rows.items():
-        own = groups.get(name, calls)
-        print_line(f"{name:<12}{len(own):>6}{minutes:>9.1f}{sum(call['processor'] for call in own) / 60:>11.1f}")
-
-
-def clock(calls: Sequence[Mapping[str, Any]]) -> float:
-    """Minutes in which any stage ran: what runs side by side counts once."""
-    together = until = 0.0
-    spans = [(datetime.fromisoformat(call["at"]).timestamp(), call["wall"]) for call in calls]
-    for begin, end in sorted((at, at + wall) for at, wall in spans):
-        together += max(0.0, end - max(begin, until))
-        until = max(until, end)
-    return together / 60
-
-
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that every training has."""
     parser.add_argument("--out", type=Path, help="the directory of all files; remove it to start from nothing")
     parser.add_argument("--minutes", type=float, default=20.0, help="the longest that a call of a stage may take")
     parser.add_argument("--jobs", type=int, default=2, help="stages in parallel, each with one thread")
-    parser.add_argument("--once", action="store_true", help="call each stage that is ready once, then exit")
-    parser.add_argument("--status", action="store_true", help="print what is done and what is missing, and do nothing")
 
 
-def run_training(work: Workspace, given: argparse.Namespace, finish: Callable[[], int] = lambda: DONE) -> int:
+def run_training(work: Workspace, given: argparse.Namespace, finish: Callable[[], int]) -> int:
     """Continue a training by the options of `add_options`; `finish` is called once all stages are done.
 
-    Returns its exit code, 1 if a stage failed, 3 if there is more to do, 128 and more after a signal.
+    Returns its exit code, 1 if a stage failed, 128 and more after a signal.
     """
-    if given.status:
-        done = [work.is_done(stage) for stage in work.stages]
-        for stage, is_done in zip(work.stages, done, strict=True):
-            print_line(f"{stage.name:<12}{'done' if is_done else 'missing'}")
-        return DONE if all(done) else UNFINISHED
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _stop)
     try:
         with work.locked():
-            code = run_stages(work, jobs=given.jobs, once=given.once)
-            print_minutes(work.calls())
+            code = run_stages(work, given.jobs)
             return finish() if code == DONE else code
     except Stopped as stopped:
         print_line("stopped; run the same command again to resume")

@@ -86,7 +86,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def main() -> int:
-    """Continue. Returns 0 if all is trained, 1 if a stage failed or a bound is missed, 3 if there is more to do."""
+    """Continue. Returns 0 if all is trained, 1 if a stage failed or a bound is missed."""
     parser = argparse.ArgumentParser(prog="make rehearsal", description=(__doc__ or "").splitlines()[0])
     add_options(parser)
     seeds = "GRPO with each of these seeds, such as 1,2,3; the first is the one that ships"

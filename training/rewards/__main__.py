@@ -36,7 +36,7 @@ def plan(
 
 
 def main() -> int:
-    """Continue. Returns 0 if all is done, 1 if a stage failed, 3 if there is more to do."""
+    """Continue. Returns 0 if all is done, 1 if a stage failed."""
     parser = argparse.ArgumentParser(prog="make rewards", description=(__doc__ or "").splitlines()[0])
     add_options(parser)
     parser.add_argument("--trial", action="store_true", help="the whole way with one seed in a minute; means nothing")

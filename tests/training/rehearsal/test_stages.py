@@ -18,7 +18,6 @@ from unittest.mock import patch
 import pytest
 
 from training.rehearsal import __main__ as rehearsal
-from training.stages import clock
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -167,16 +166,11 @@ def test_everything_is_trained_from_nothing(first: tuple[Project, str]) -> None:
     assert "0.990" in (project.out / "table.txt").read_text()
 
 
-def test_finished_stages_are_not_repeated(finished: Project, tmp_path: Path) -> None:
-    nothing = Project(out=tmp_path / "nothing")
-    assert nothing.run("--status")[0] == 3
-    assert not nothing.out.exists()
+def test_finished_stages_are_not_repeated(finished: Project) -> None:
     earlier = finished.calls()
     code, output = finished.run()
     assert (code, finished.calls()) == (0, earlier)
     assert "known phrasings: 0.910" in output
-    code, output = finished.run("--status")
-    assert (code, output.count("done"), output.count("missing")) == (0, len(ALL), 0)
 
 
 def test_a_changed_worker_repeats_the_stages_that_depend_on_it(finished: Project) -> None:
@@ -245,16 +239,6 @@ def test_a_missed_bound_is_reported_at_the_end_and_a_crash_is_no_missed_bound(fi
     assert finished.calls()[earlier:] == [("exam-1", 1)]
 
 
-def test_once_runs_each_stage_one_time(project: Project) -> None:
-    code, _ = project.run("--once")
-    assert code == 3
-    assert sorted(project.calls()) == sorted((name, 3) for name in ("cold", *WORKERS))
+def test_a_short_trial_has_a_directory_of_its_own(project: Project) -> None:
     stages = rehearsal.plan(project.out, seeds=(1,), minutes=1, steps=7)
     assert {"seed-1-steps-7/grpo-*/conductor.gguf", "seed-1-steps-7/exam.txt"} <= {stage.makes for stage in stages}
-
-
-def test_parallel_stages_count_once_on_the_clock() -> None:
-    calls = [("00:00", 600), ("00:05", 300), ("00:02", 60), ("01:00", 300)]
-    lines = [{"at": f"2026-01-01T{at}:00+00:00", "wall": wall} for at, wall in calls]
-    assert clock(lines) == 15
-    assert clock([]) == 0
