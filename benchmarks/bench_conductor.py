@@ -20,7 +20,7 @@ from typing import Any, Final
 import psutil
 from figures import MEGABYTE, Figure, Table, ratio
 from live_conductor import CONTEXT, PLAN, naive_job
-from run import load_before, setting
+from run import HEAD, judged, load_before, setting
 
 HERE: Final = Path(__file__).parent
 RESULTS: Final = HERE / "results-conductor.md"
@@ -30,13 +30,6 @@ ROUNDS: Final = 3
 MEMORY: Final = 12e9  # bytes that have to be available for 7B: the naive script holds its weights twice
 QUESTIONS: Final = 20
 SETTLED: Final = 5  # the question after which a process should not grow any more
-
-HEAD: Final = """\
-# Results of the local conductor
-
-Written by `make bench-conductor`; what each figure means stands in [README.md](README.md). Ratios are of things
-measured in the same run; no figure is compared with one from elsewhere.
-"""
 
 Found = dict[str, Any]
 
@@ -178,13 +171,9 @@ def main(arguments: list[str]) -> int:
     path, load, began = Path(arguments[0]).absolute(), load_before(), time.monotonic()
     table = measure(path)
     print(table.markdown(), flush=True)
-    failed = [figure.what for figure in table.figures if not figure.holds]
-    verdict = f"Bounds that do not hold: {', '.join(failed)}." if failed else "All bounds hold."
-    print(verdict)
-    if weight(path) > LARGE:
-        head = [HEAD, setting(load, time.monotonic() - began, LIBRARIES), verdict, "", table.markdown()]
-        RESULTS.write_text("\n".join(head), encoding="utf-8")
-    return 1 if failed else 0
+    title = HEAD.format(title="Results of the local conductor", target="bench-conductor")
+    head = [title, setting(load, time.monotonic() - began, LIBRARIES)]
+    return judged([table], head, RESULTS if weight(path) > LARGE else None)
 
 
 if __name__ == "__main__":

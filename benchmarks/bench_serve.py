@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 import psutil
-from figures import Figure, Table, show
+from figures import Figure, Table, newcomer, show
 from loopback import Asked, choice, ending, listen, server, spelled
 
 RATE: Final = 50  # tokens a second of each stream
@@ -166,10 +166,8 @@ def served(worker: str) -> Iterator[tuple[str, psutil.Process]]:
         config.write_text(
             f'[conductor]\nmodel = "{worker}#planner"\n[serve]\nparallel = {MANY}\n{tables}', encoding="utf-8"
         )
-        names = ("CONFIG", "DATA", "STATE", "CACHE")
-        environ = {**os.environ, "HOME": home, **{f"XDG_{name}_HOME": home for name in names}}
         command = [sys.executable, "-m", "conductor_cli", "serve", "--port", "0", "--config", str(config)]
-        process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(command, env=newcomer(home), stdout=subprocess.PIPE, text=True)
         try:
             assert process.stdout is not None
             yield process.stdout.readline().split()[-1], psutil.Process(process.pid)

@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pty
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Final, TextIO
 
-from figures import Figure, Table, cpu, show
+from figures import Figure, Table, cpu, show, terminal
 from loopback import paced, server, words
 
 from conductor_cli.app.driver import Job, begin_run, run_to_end
@@ -81,22 +78,11 @@ async def _measure(url: str, store: TraceStore, nowhere: TextIO) -> Table:
 
 async def _live(workers: Mapping[str, Model], store: TraceStore, nowhere: TextIO) -> float:
     """The share of one core that a run takes while it is drawn."""
-    with terminal() as stderr:
+    with terminal() as (stderr, _):
         around = OutputContext(
             stdout=nowhere, stderr=stderr, environ={"TERM": "xterm-256color"}, width=COLUMNS, height=ROWS
         )
         return await _share(_shown(workers, open_views("answer", "tree", around), store))
-
-
-@contextmanager
-def terminal() -> Iterator[TextIO]:
-    """A terminal that another process reads and forgets."""
-    ours, theirs = pty.openpty()
-    reader = subprocess.Popen(["cat"], stdin=ours, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    os.close(ours)
-    with os.fdopen(theirs, "w", encoding="utf-8") as stream:
-        yield stream
-    reader.wait()
 
 
 def _remote(url: str, model: str) -> dict[str, Model]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import pty
 import resource
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TextIO
 
 MEGABYTE: Final = 1024 * 1024
 
@@ -132,6 +134,19 @@ def cpu() -> float:
     """Seconds of processor time that this process has used, in all its threads."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
+
+
+@contextmanager
+def terminal() -> Iterator[tuple[TextIO, list[int]]]:
+    """A terminal that another process reads, and, once it is closed, how many bytes were written to it."""
+    ours, theirs = pty.openpty()
+    written: list[int] = []
+    nothing = subprocess.DEVNULL
+    reader = subprocess.Popen(["wc", "-c"], stdin=ours, stdout=subprocess.PIPE, stderr=nothing, text=True)
+    os.close(ours)
+    with os.fdopen(theirs, "w", encoding="utf-8") as stream:
+        yield stream, written
+    written.append(int(reader.communicate()[0]))
 
 
 def conductor() -> list[str]:

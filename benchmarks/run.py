@@ -40,21 +40,26 @@ def main(names: list[str]) -> int:
         return 2
     load, began = load_before(), time.monotonic()
     tables = [measured(name) for name in names or NAMES]
-    failed = [table.title for table in tables if not table.holds]
-    verdict = f"Bounds that do not hold: {', '.join(failed)}." if failed else "All bounds hold."
-    print(verdict)
-    if not names:
-        head = [HEAD, setting(load, time.monotonic() - began), verdict, ""]
-        RESULTS.write_text("\n".join([*head, "\n".join(table.markdown() for table in tables)]), encoding="utf-8")
-    return 1 if failed else 0
+    head = [HEAD.format(title="Results", target="bench"), setting(load, time.monotonic() - began, LIBRARIES)]
+    return judged(tables, head, None if names else RESULTS)
 
 
 HEAD: Final = """\
-# Results
+# {title}
 
-Written by `make bench`; what each figure means stands in [README.md](README.md). Ratios are of things measured
-in the same run; no figure is compared with one from elsewhere.
+Written by `make {target}`; what each figure means stands in [README.md](README.md). Ratios are of things
+measured in the same run; no figure is compared with one from elsewhere.
 """
+
+
+def judged(tables: Sequence[Table], head: Sequence[str], results: Path | None) -> int:
+    """Print which bounds do not hold, and write the tables to a file. Returns 1 if there are any."""
+    failed = [f"{table.title}: {figure.what}" for table in tables for figure in table.figures if not figure.holds]
+    verdict = f"Bounds that do not hold: {', '.join(failed)}." if failed else "All bounds hold."
+    print(verdict)
+    if results is not None:
+        results.write_text("\n".join([*head, verdict, "", *(table.markdown() for table in tables)]), encoding="utf-8")
+    return 1 if failed else 0
 
 
 def measured(name: str) -> Table:
@@ -66,7 +71,7 @@ def measured(name: str) -> Table:
     return table
 
 
-def setting(load: str, seconds: float, libraries: Sequence[str] = LIBRARIES) -> str:
+def setting(load: str, seconds: float, libraries: Sequence[str]) -> str:
     """Where and with what it was measured: nothing that names the machine."""
     versions = ", ".join(f"{name} {_version(name)}" for name in libraries)
     rows = {

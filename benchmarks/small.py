@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
-from figures import MEGABYTE, Figure, Table, conductor, in_turn, newcomer, ratio, share, spent
+from figures import MEGABYTE, Figure, Table, conductor, in_turn, newcomer, ratio, share, spent, terminal
 from loopback import server
 
 from conductor_cli.tools.servers import ToolServer
@@ -138,25 +138,11 @@ def tools() -> Table:
 
 
 LAUNCHER: Final = """
-import json, os, pty, sys, threading
-terminal, *command = sys.argv[1:]
+import json, os, sys
 nothing = os.open(os.devnull, os.O_RDWR)
-streams = {0: nothing, 1: nothing, 2: nothing}
-drawn = [0]
-def drain(end):
-    try:
-        while piece := os.read(end, 65536):
-            drawn[0] += len(piece)
-    except OSError:
-        pass
-if terminal == "terminal":
-    ours, theirs = pty.openpty()
-    streams[2] = theirs
-    threading.Thread(target=drain, args=(ours,), daemon=True).start()
-actions = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in streams.items()]
-child = os.posix_spawn(command[0], command, os.environ, file_actions=actions)
+child = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, nothing, 1)])
 _, status, usage = os.wait4(child, 0)
-print(json.dumps([os.waitstatus_to_exitcode(status), usage.ru_maxrss, drawn[0]]))
+print(json.dumps([os.waitstatus_to_exitcode(status), usage.ru_maxrss]))
 """
 """Starts the command from a small process: Linux counts what a process weighed before it became another program."""
 
@@ -164,33 +150,34 @@ print(json.dumps([os.waitstatus_to_exitcode(status), usage.ru_maxrss, drawn[0]])
 def memory() -> Table:
     """The most memory that `conductor ask` holds, with workers behind the openai adapter and no local model."""
 
-    def peak(command: list[str], terminal: str = "none") -> tuple[int, int]:
-        """Bytes that a command had resident, and that it wrote to a terminal, if its errors go to one."""
-        launched = [sys.executable, "-I", "-S", "-c", LAUNCHER, terminal, *command]
-        done = subprocess.run(launched, env=environ, stdin=subprocess.DEVNULL, capture_output=True, check=True)
-        code, most, drawn = json.loads(done.stdout)
-        if code or (terminal == "terminal" and not drawn):
-            raise SystemExit(f"{' '.join(command)} ended with {code}, {drawn} bytes drawn")
-        return most * (1 if sys.platform == "darwin" else 1024), drawn
+    def peak(command: list[str], stderr: TextIO | int = subprocess.DEVNULL) -> int:
+        """The bytes that a command had resident."""
+        launched = [sys.executable, "-I", "-S", "-c", LAUNCHER, *command]
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": stderr}
+        code, most = json.loads(subprocess.run(launched, env=environ, check=True, **streams).stdout)
+        if code:
+            raise SystemExit(f"{' '.join(command)} ended with {code}")
+        return most * (1 if sys.platform == "darwin" else 1024)
 
-    def asked(what: str, model: str, terminal: str = "none", kind: str = "openai-compatible") -> Figure:
+    def asked(what: str, model: str, *, drawn: bool = False, kind: str = "openai-compatible") -> Figure:
         table = f'kind = "{kind}"\nbase_url = "{url}"\nmodel = "{model}"\nkey_env = "BENCHMARK_KEY"\n'
         file = Path(place) / "benchmark.toml"
         file.write_text("\n".join(f"[workers.{name}]\n{table}" for name in ("ada", "ben", "cem")), encoding="utf-8")
         ask = ["--config", str(file), "ask", "Which lock is taken first?", "--conductor", f"{url}#plan"]
-        most, drawn = peak([*conductor(), *ask], terminal)
+        with terminal() as (stderr, written):
+            most = peak([*conductor(), *ask], stderr if drawn else subprocess.DEVNULL)
         bound = None if kind == "litellm" else 120 * MEGABYTE
-        return Figure(what, most, "MB", bound, f"{drawn / 1024:.0f} KB drawn" if drawn else "")
+        return Figure(what, most, "MB", bound, f"{written[0] / 1024:.0f} KB drawn" if drawn else "")
 
     with server() as url, tempfile.TemporaryDirectory() as place:
         environ = newcomer(place) | {"TERM": "xterm-256color", "BENCHMARK_KEY": "no-secret"}
         about = "Peak resident memory of `conductor ask`: a plan and three steps, all by the openai adapter."
         return Table("memory", about, (
             asked("answers of 500 words, no terminal", "500"),
-            asked("the same at 300 words/s, drawn on a terminal", "500@300", "terminal"),
-            asked("answers of 4,000 words, drawn on a terminal", "4000", "terminal"),
+            asked("the same at 300 words/s, drawn on a terminal", "500@300", drawn=True),
+            asked("answers of 4,000 words, drawn on a terminal", "4000", drawn=True),
             asked("500 words through litellm, to compare", "openai/500", kind="litellm"),
-            Figure("python -c pass, to compare", peak([sys.executable, "-c", "pass"])[0], "MB"),
+            Figure("python -c pass, to compare", peak([sys.executable, "-c", "pass"]), "MB"),
         ))  # fmt: skip
 
 
