@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import random
 import re
-import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
 import httpx
 
-from scripts.faults.desk import SETTINGS, Desk, desk
+from scripts.faults.desk import SETTINGS, Desk, desk, serving
 from scripts.faults.tries import Outcome, Tries
 from tests.cli.stage import PLANNER
 
@@ -59,7 +57,8 @@ def prepare(at: Desk) -> tuple[str, ...]:
 def write_book(at: Desk, keys: Sequence[str], chance: random.Random) -> Outcome:
     """Have a server and commands spend in a random order, kill the server, and compare the book with the bill."""
     at.reset()
-    with _server(at) as (server, url):
+    server = at.stage.start("serve", "--port", "0", stderr=subprocess.DEVNULL)
+    with serving(server) as url:
         for number in range(chance.randint(4, 10)):
             if chance.random() < 0.5:
                 _ask_together(url, chance.choices(keys, k=chance.randint(1, 4)))
@@ -85,23 +84,8 @@ def write_book(at: Desk, keys: Sequence[str], chance: random.Random) -> Outcome:
                 time.sleep(chance.random() * 0.2)
                 server.kill()
                 [each.result() for each in asking]
-        server.kill()
-        server.wait()
     at.wait_for_server()
     return Outcome(problem=_difference(at, under_way=under_way) or at.traces_problem())
-
-
-@contextmanager
-def _server(at: Desk) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    server = at.stage.start("serve", "--port", "0", stderr=subprocess.DEVNULL)
-    try:
-        assert server.stdout is not None
-        found = re.search(rb"http://\S+:\d+", server.stdout.readline())
-        assert found is not None, "the server did not say where it is"
-        yield server, found[0].decode()
-    finally:
-        server.send_signal(signal.SIGKILL)
-        server.communicate()
 
 
 def _ask_together(url: str, keys: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -171,3 +172,14 @@ def desk(more: Mapping[str, str] = MappingProxyType({})) -> Iterator[Desk]:
         with made.stage.server, made.prefork:
             made.configure()
             yield made
+
+
+@contextmanager
+def serving(server: subprocess.Popen[bytes]) -> Iterator[str]:
+    """The address that a started `conductor serve` prints. It is killed at the end."""
+    try:
+        assert server.stdout is not None
+        yield server.stdout.readline().decode().split()[-1]
+    finally:
+        server.kill()
+        server.communicate()

@@ -24,6 +24,7 @@ import psutil
 
 from conductor_cli.server.access import AccessRules
 from conductor_cli.server.process import CLOSING_SECONDS, DRAIN_SECONDS
+from scripts.faults.desk import serving
 from scripts.faults.tries import Outcome, Tries
 from scripts.faults.wire import private_home
 from tests.cli.stage import Stage, says
@@ -162,9 +163,8 @@ def run(tries: Tries) -> None:
 
 def _attack(stage: Stage, name: str, make: Callable[[], bytes], count: int) -> Outcome:
     body = make()
-    with stage.start("serve", "--port", "0", stderr=subprocess.DEVNULL) as served, ThreadPoolExecutor(count) as pool:
-        assert served.stdout is not None
-        url = served.stdout.readline().decode().split()[-1]
+    served = stage.start("serve", "--port", "0", stderr=subprocess.DEVNULL)
+    with serving(served) as url, ThreadPoolExecutor(count) as pool:
         httpx.post(f"{url}{CHAT}", content=_chat(), timeout=SECONDS)
 
         def ask() -> int:
@@ -182,16 +182,13 @@ def _attack(stage: Stage, name: str, make: Callable[[], bytes], count: int) -> O
         statuses = [answer.result() for answer in answers]
         health = float(asking.communicate()[0])
         took = time.monotonic() - began
-        late = pool.submit(ask)
+        pool.submit(ask)
         time.sleep(0.2)
         began = time.monotonic()
         served.send_signal(signal.SIGTERM)
-        try:
+        with suppress(subprocess.TimeoutExpired):
             served.wait(DRAIN_SECONDS + 3 * CLOSING_SECONDS)
-        except subprocess.TimeoutExpired:
-            served.kill()
         ended = time.monotonic() - began
-        late.result()
     said = f"{sorted(set(statuses))} in {took:.1f} s, health {health * 1000:.0f} ms, {memory / 1e6:.0f} MB"
     print(f"{name} x{count}, {len(body) / 1e6:.1f} MB: {said}, end {ended:.1f} s", flush=True)
     problems = [

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
 import re
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -28,6 +26,7 @@ import psutil
 
 from conductor_cli.app.rehearsal import held_out_cases
 from conductor_cli.evals.cases import Case, is_correct
+from scripts.faults.desk import serving
 from scripts.faults.tries import Outcome, Tries
 from scripts.faults.wire import private_home
 from tests.servers import reset
@@ -165,29 +164,17 @@ def run(tries: Tries) -> None:
     """One soak."""
 
     def soak() -> Outcome:
-        with _server() as (process, port):
-            cases = held_out_cases(QUESTIONS, 0)
-            return asyncio.run(_soak(process.pid, port, cases, random.Random(tries.seed), tries.seconds_left))
+        command = [sys.executable, "-m", "conductor_cli", "serve", "--rehearsal", "--seed", "1", "--port", "0"]
+        server = subprocess.Popen(command, stdout=subprocess.PIPE)
+        with serving(server) as url:
+            port, cases = int(url.rpartition(":")[2]), held_out_cases(QUESTIONS, 0)
+            outcome = asyncio.run(_soak(server.pid, port, cases, random.Random(tries.seed), tries.seconds_left))
+            server.terminate()
+            server.wait(timeout=60)  # it must end when it is told to
+            return outcome
 
     with tempfile.TemporaryDirectory() as home, private_home(Path(home)):
         tries.attempt(f"{QUESTIONS} questions", soak)
-
-
-@contextmanager
-def _server() -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """A running server and its port. It must end when it is told to."""
-    command = [sys.executable, "-m", "conductor_cli", "serve", "--rehearsal", "--seed", "1", "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ)
-    try:
-        assert process.stdout is not None
-        found = re.search(r":(\d+)$", process.stdout.readline().strip())
-        assert found is not None, "the server did not say where it is"
-        yield process, int(found[1])
-        process.send_signal(signal.SIGTERM)
-        process.wait(timeout=60)
-    finally:
-        process.kill()
-        process.wait()
 
 
 async def _soak(pid: int, port: int, cases: tuple[Case, ...], chance: random.Random, seconds: float) -> Outcome:
