@@ -10,6 +10,7 @@ import asyncio
 import json
 import resource
 import tempfile
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -338,40 +339,14 @@ _SCRATCH: Final = tempfile.TemporaryDirectory(prefix="conductor-fuzz-", dir=_MEM
 FILE: Final = Path(_SCRATCH.name) / "20261122-201500-abcd.jsonl"
 
 
-def _texts(*values: object) -> list[bytes]:
-    return [value if isinstance(value, bytes) else json.dumps(value).encode() for value in values]
+SEEDS: Final = {
+    name: [text.encode() for text in table["seeds"]]
+    for name, table in tomllib.loads(Path(__file__).with_name("fuzz_seeds.toml").read_text("utf-8")).items()
+}
 
 
 def _plans(name: str) -> list[bytes]:
-    bodies = {
-        "native": [
-            "A | - | Find it.\nB | 1 | Check it.\nC | 1 2 | Answer.", "- think\nplan:\nB | - | Do it.", "accept", "B",
-            "| A | none | A table row |\n|---|---|---|\n| B | all | Next |", "1. alpha | - | Do\n   more\n2. C | 1 | x",
-        ],
-        "published": [
-            'Reason.\nmodel_id = [0, 2]\nsubtasks = ["Add.", "Check."]\naccess_list = [[], ["all"]]',
-            "model_id = []\nsubtasks = []\naccess_list = []",
-            'subtasks: [“a”, \'b\']\nmodel ids: ["0", 1]\naccess: [[], [0]]',
-        ],
-        "json": [
-            '{"steps":[{"worker":"A","access":[],"subtask":"Find"},{"worker":"B","access":[1],"subtask":"Check"}]}',
-            '{"reasoning":"so","accept":true}', '```json\n[{"worker": "beta", "subtask": "x", "access": "all"}]\n```',
-        ],
-    }  # fmt: skip
-    return [bytes([head]) + body.encode() for head in (4, 12, 20, 36, 60, 196) for body in bodies[name]]
-
-
-def _plan_files() -> list[bytes]:
-    steps = [{"worker": "a", "subtask": "Find.", "access": []}, {"worker": "b", "subtask": "Check.", "access": [1]}]
-    asked = {"text": "Why?", "files": [{"name": "f", "text": "t"}], "history": [{"question": "q", "answer": "a"}]}
-    limits = {"cost": "0.5", "calls": 3, "steps": 2, "seconds": 1.5}
-    return _texts(
-        {"format": 1, "question": "Why?", "steps": steps, "limits": limits}, {"question": asked, "steps": steps}
-    )
-
-
-def _stream(*frames: object) -> bytes:
-    return b"".join(b"data: " + json.dumps(frame).encode() + b"\n\n" for frame in frames) + b"data: [DONE]\n\n"
+    return [bytes([head]) + body for head in (4, 12, 20, 36, 60, 196) for body in SEEDS[f"plan {name}"]]
 
 
 async def _spoken(path: str) -> bytes:
@@ -389,22 +364,7 @@ async def _spoken(path: str) -> bytes:
 
 def _replies(api: str) -> list[bytes]:
     path = {"responses": "/responses", "anthropic": "/messages"}.get(api, "/chat/completions")
-    usage = {"prompt_tokens": 3, "completion_tokens": 4, "completion_tokens_details": {"reasoning_tokens": 1}}
-    whole = {"choices": [{"message": {"content": "<think>a</think>b"}, "finish_reason": "length"}], "usage": usage}
-    filtered = {"choices": [{"delta": {}, "finish_reason": "content_filter: SAFETY"}]}
-    odd = [_stream(frame) for frame in (whole, filtered, {"error": {"message": "no", "code": 429}})]
-    return [asyncio.run(_spoken(path)), *odd]
-
-
-def _settings() -> list[bytes]:
-    return [
-        (
-            b'[conductor]\nmodel = "openai/gpt-6.1"\nmode = "auto"\n[limits]\ncost = "0.5"\ncalls_day = 3\n'
-            b'[workers.a]\nkind = "openai"\nmodel = "m"\nprice = {input = 1, output = 2}\nheaders = {x = "y"}\n'
-        ),
-        b'[policy]\nallow = ["a", "tag:x"]\nlocal_only = true\n[pools]\nfast = ["a"]\n[timeouts]\nidle = 3.5\n',
-        b'[tools.files]\ncommand = ["cat"]\nenv = {A = "b"}\n[workers.b]\nkind = "codex"\nenabled = false\n',
-    ]
+    return [asyncio.run(_spoken(path)), *SEEDS["reply"]]
 
 
 def _traces() -> list[bytes]:
@@ -443,19 +403,8 @@ def _bodies(api: str) -> list[bytes]:
     for request, own in ((plain, {"response_format": schema}), (asked, {})):
         fields = {"model": "conductor"} | request_body(request, {}, "") | own
         bodies.append(with_texts(CHAT_APIS[name].body({key: each for key, each in fields.items() if each is not None})))
-    return _texts(*bodies, *(body | more | {"conductor": {"max_cost": "0.1"}} for body in bodies))
-
-
-def _calls() -> list[bytes]:
-    def call(name: str, arguments: object) -> dict[str, Any]:
-        return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
-
-    plan = {"format": 1, "question": "Why?", "steps": [{"worker": "a", "subtask": "Do", "access": []}]}
-    asked = {"question": "Why?", "files": [{"name": "f", "text": "t"}], "max_cost": 0.5, "max_steps": 2, "mode": "mini"}
-    return _texts(
-        call("ask", asked), call("plan", {"question": "Why?", "allow": ["a"], "local_only": True}),
-        call("run", {"plan": plan, "max_seconds": 3}), call("trace", {"run": "last"}),
-    )  # fmt: skip
+    bodies += [body | more | {"conductor": {"max_cost": "0.1"}} for body in bodies]
+    return [json.dumps(body).encode() for body in bodies]
 
 
 def _targets() -> dict[str, Target]:
@@ -464,12 +413,14 @@ def _targets() -> dict[str, Target]:
         f"plan {name}": Target(partial(check_plan_format, name), partial(_plans, name), plans)
         for name in ("native", "published", "json")
     }
-    found["plan file"] = Target(check_plan_file, _plan_files, (b'"given"', b'"conversation"', b'"cost"'))
+    found["plan file"] = Target(check_plan_file, lambda: SEEDS["plan file"], (b'"given"', b'"conversation"', b'"cost"'))
     found["sse"] = Target(check_sse, partial(_replies, "anthropic"), (b"data: ", b"data", b":", b"event: "))
     for api in ("chat-completions", "responses", "anthropic", "gemini"):
         found[f"reply {api}"] = Target(partial(check_reply, api), partial(_replies, api), (b"<think>",))
     tables = (b"[[", b'"""', b"inf", b"nan", b"1979-05-27", b"0x", b"= {", b"policy.", b"self")
-    found["settings"] = Target(partial(check_settings, file=FILE.with_name("config.toml")), _settings, tables, 200)
+    found["settings"] = Target(
+        partial(check_settings, file=FILE.with_name("config.toml")), lambda: SEEDS["settings"], tables, 200
+    )
     found["trace"] = Target(partial(check_trace, file=FILE), _traces, (b'"kind":"nested_event"',), 100)
     found["gguf"] = Target(partial(check_gguf, file=FILE.with_suffix(".gguf")), _models, inputs=200)
     found["media"] = Target(check_media, _media, (b"IHDR", b"IEND", b"\xff\xd9", b"%PDF-", b"RIFF", b"VP8X"))
@@ -477,7 +428,7 @@ def _targets() -> dict[str, Target]:
     found["pdf"] = Target(check_pdf, lambda: [media_files.pdf("one", "two")], objects, 5)
     for api in ("chat_completions", "responses", "messages"):
         found[f"body {api}"] = Target(partial(check_body, api), partial(_bodies, api))
-    found["mcp"] = Target(check_mcp, _calls, inputs=100)
+    found["mcp"] = Target(check_mcp, lambda: SEEDS["mcp"], inputs=100)
     return found
 
 
