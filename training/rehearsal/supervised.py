@@ -6,14 +6,13 @@ so the step determines every draw. A training that was killed resumes from the l
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import os
 import time
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -21,14 +20,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from gguf import MODEL_ARCH, GGUFReader, GGUFWriter, LlamaFileType, TokenType, get_tensor_name_map
 
 from conductor_cli.core.errors import ConfigError, ModelError
-from conductor_cli.models.llama import Llama, LlamaOptions
 from conductor_cli.models.llama.gguf import MAX_LAYERS
 from conductor_cli.models.llama.lora import write_gguf
-from conductor_cli.rehearsal.players import WORKER_CONTEXT, WORKER_MAX_TOKENS
 from conductor_cli.train.recipe import require
 from training.rehearsal import plan_lessons
-from training.rehearsal.asking import END, PAD, build, fingerprint, reply, token_of
-from training.rehearsal.lessons import CHUNK, Course, Lesson, chunk, lesson
+from training.rehearsal.asking import END, PAD, build, fingerprint, token_of
+from training.rehearsal.lessons import CHUNK, Course, Lesson, chunk
 
 with require("torch"):
     import torch
@@ -116,21 +113,6 @@ def loss_of(model: Any, tokens: Any, targets: Any) -> Any:
     hidden = model.model(input_ids=tokens).last_hidden_state
     asked = targets >= 0
     return torch.nn.functional.cross_entropy(model.lm_head(hidden[asked]), targets[asked])
-
-
-def greedy(model: Any, tokenizer: Tokenizer, prompt: str, most: int) -> str:
-    """What the model writes after `prompt`, always the likeliest token, at most `most` of them."""
-    end = token_of(tokenizer, END)
-    tokens = tokenizer.encode(prompt).ids
-    start = len(tokens)
-    with torch.inference_mode():
-        while len(tokens) - start < most:
-            hidden = model.model(input_ids=torch.tensor([tokens])).last_hidden_state[0, -1]
-            token = int(model.lm_head(hidden).argmax())
-            if token == end:
-                break
-            tokens.append(token)
-    return str(tokenizer.decode(tokens[start:]))
 
 
 LAYER_ORDER: Final = ("input_layernorm", "self_attn", "post_attention_layernorm", "mlp")
@@ -365,9 +347,6 @@ def _damaged(path: Path, error: Exception) -> ConfigError:
     return ConfigError(f"{path} is damaged: {problem}", hint="remove it to start over")
 
 
-SAMPLE: Final = 50  # texts on which torch and llama.cpp are compared
-
-
 def train_file(course: Course, directory: Path, *, minutes: float, threads: int, say: Callable[[str], None]) -> bool:
     """Train a worker, or the conductor before GRPO, for at most `minutes`.
 
@@ -379,37 +358,12 @@ def train_file(course: Course, directory: Path, *, minutes: float, threads: int,
     training = resume(course, tokenizer, state)
     if training.step:
         say(f"{course.name}: resuming after step {training.step}")
-    batches = Batches(course, tokenizer, plan_lessons.chunk if conducts(course) else chunk)
+    conducts = course.name == plan_lessons.COURSE.name
+    batches = Batches(course, tokenizer, plan_lessons.chunk if conducts else chunk)
     advance(training, state, seconds=60 * minutes, say=say, batches=batches)
     if training.ended:
-        finish(training, directory / f"{course.name}.gguf", say)
+        path = directory / f"{course.name}.gguf"
+        export(rounded(training.model), tokenizer, path, name="conductor, cold start" if conducts else course.name)
+        count = sum(weight.numel() for weight in training.model.parameters())
+        say(f"{course.name}: {path}, {count / 1e6:.2f} million parameters, {path.stat().st_size / 1e6:.2f} MB")
     return training.ended
-
-
-def conducts(course: Course) -> bool:
-    """Whether its lessons are plans."""
-    return course.name == plan_lessons.COURSE.name
-
-
-def finish(training: Training, path: Path, say: Callable[[str], None]) -> None:
-    """Write the file, and report for a worker how often llama.cpp generates the same text with it as torch."""
-    course, model = training.course, rounded(training.model)
-    export(model, training.tokenizer, path, name="conductor, cold start" if conducts(course) else course.name)
-    count = sum(weight.numel() for weight in model.parameters())
-    say(f"{course.name}: {path}, {count / 1e6:.2f} million parameters, {path.stat().st_size / 1e6:.2f} MB")
-    if not conducts(course):
-        different = asyncio.run(compare(replace(training, model=model), path))
-        say(f"{course.name}: torch and llama.cpp write the same text {SAMPLE - len(different)} of {SAMPLE} times")
-
-
-async def compare(training: Training, path: Path, count: int = SAMPLE) -> tuple[str, ...]:
-    """The prompts, of so many, for which the greedy texts of torch and of llama.cpp differ."""
-    random = Random("compare")
-    prompts = [lesson(random, training.course).prompt for _ in range(count)]
-    model = Llama(path, LlamaOptions(context=WORKER_CONTEXT, threads=1, gpu_layers=0))
-    try:
-        theirs = [(await reply(model, prompt)).text for prompt in prompts]
-    finally:
-        await model.close()
-    ours = [greedy(training.model, training.tokenizer, prompt, WORKER_MAX_TOKENS) for prompt in prompts]
-    return tuple(prompt for prompt, one, two in zip(prompts, ours, theirs, strict=True) if one != two)
