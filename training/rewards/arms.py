@@ -24,16 +24,7 @@ from typing import Any, Final, TypeVar
 
 from conductor_cli.train.recipe import require
 from training.rewards.planner import Planner, SmallPlanner, plan_logits, sample
-from training.rewards.world import (
-    HELD_OUT,
-    MARK,
-    Task,
-    by_card,
-    draw_task,
-    routed,
-    share_right,
-    understand,
-)
+from training.rewards.world import HELD_OUT, MARK, Task, by_card, draw_task, routed, share_right, understand
 from training.stages import DONE, UNFINISHED, print_line, write
 
 with require("torch"):
@@ -251,7 +242,7 @@ def questions(split: Any, count: int, *, held_out: bool = False) -> list[Task]:
     return [draw_task(random, split, held_out=held_out) for _ in range(count)]
 
 
-def validate(training: Training, count: int, say: Callable[[str], None]) -> None:
+def validate(training: Training, count: int) -> None:
     """Measure by `count` questions, and keep the weights if they are the best so far."""
     found = examine(training.model, training.planner, questions("validation", count), 0)
     right = mean([each["right"] for each in found])
@@ -263,7 +254,7 @@ def validate(training: Training, count: int, say: Callable[[str], None]) -> None
     steps = mean([each["right_steps"] for each in found])
     training.log.append({"validation": right, "shapes": by_shape, "marked": marked, "right_steps": steps,
                          "step": training.step, "used": round(training.used, 1)})  # fmt: skip
-    say(f"validation {right:.3f} {by_shape}, right steps {steps:.3f}, marked workers {marked:.3f}")
+    print_line(f"validation {right:.3f} {by_shape}, right steps {steps:.3f}, marked workers {marked:.3f}")
     if right > training.best:
         training.best = right
         training.best_weights = {name: each.detach().clone() for name, each in trained(training.model).items()}
@@ -290,51 +281,33 @@ def courses(planner: Planner, start: float, arm: float) -> dict[str, Course]:
     }
 
 
-def train(
-    arm: str,
-    seed: int,
-    course: Course,
-    planner: Planner,
-    out: Path,
-    *,
-    start: int = 0,
-    minutes: float,
-    validation: int,
-    say: Callable[[str], None],
-) -> Training | None:
-    """The arm once its time is used up, with its best weights; None if the minutes are over before that.
-
-    It begins with the weights of the start with the seed `start`.
-    """
-    training, state = opened(arm, seed, course, planner, out, start), out / f"{arm}-{seed}.state"
-    began, kept = time.monotonic(), time.monotonic()
+def train(training: Training, course: Course, state: Path, *, minutes: float, validation: int) -> bool:
+    """Train until the time of the arm is used up, and take its best weights. False if the minutes are over before."""
+    began = kept = time.monotonic()
     while training.used < course.seconds:
         at = time.process_time()
-        if training.used >= training.validated * course.seconds / planner.validations:
+        if training.used >= training.validated * course.seconds / training.planner.validations:
             training.validated += 1
-            validate(training, validation, say)
-        rate = (
-            course.rate * max(0.1, 1 - training.used / course.seconds) * min(1.0, (training.step + 1) / course.warmup)
-        )
+            validate(training, validation)
+        rise, fall = min(1.0, (training.step + 1) / course.warmup), max(0.1, 1 - training.used / course.seconds)
         for group in training.optimizer.param_groups:
-            group["lr"] = rate
-        figures = MOVES[arm](training, course)
+            group["lr"] = course.rate * fall * rise
+        figures = MOVES[training.arm](training, course)
         training.step += 1
         training.used += time.process_time() - at
         training.log.append({"step": training.step, "used": round(training.used, 1), **figures})
         if training.step % 50 == 0:
-            say(
-                f"step {training.step}, {training.used:.0f} s: " + ", ".join(f"{k} {v:.3f}" for k, v in figures.items())
-            )
+            told = ", ".join(f"{name} {value:.3f}" for name, value in figures.items())
+            print_line(f"step {training.step}, {training.used:.0f} s: {told}")
         ended = time.monotonic() - began > 60 * minutes
         if ended or time.monotonic() - kept > KEEP:
             store(training, state)
             kept = time.monotonic()
         if ended and training.used < course.seconds:
-            return None
-    validate(training, validation, say)
+            return False
+    validate(training, validation)
     training.model.load_state_dict(training.best_weights, strict=False)
-    return training
+    return True
 
 
 def opened(arm: str, seed: int, course: Course, planner: Planner, out: Path, start: int = 0) -> Training:
@@ -388,30 +361,18 @@ def main() -> int:
     torch.set_num_threads(1)
     given.out.mkdir(parents=True, exist_ok=True)
     planner, began = open_planner(given.out, pretrained=given.pretrained), time.monotonic()
-    course = courses(planner, *given.seconds)[given.arm]
-    done = train(
-        given.arm,
-        given.seed,
-        course,
-        planner,
-        given.out,
-        start=given.start,
-        minutes=given.minutes,
-        validation=given.questions[0],
-        say=print_line,
-    )
-    if done is None:
+    course, name = courses(planner, *given.seconds)[given.arm], f"{given.arm}-{given.seed}"
+    done = opened(given.arm, given.seed, course, planner, given.out, given.start)
+    state, validation = given.out / f"{name}.state", given.questions[0]
+    if not train(done, course, state, minutes=given.minutes, validation=validation):
         return UNFINISHED
-    name = f"{given.arm}-{given.seed}"
     torch.save(trained(done.model), given.out / f"{name}.pt")
     planner.save(done.model, given.out / name)
-    found = {
-        place: examine(done.model, planner, tasks, 1)
-        for place, tasks in (
-            ("test", questions("test", given.questions[1])),
-            (HELD_OUT, questions("test", given.questions[0], held_out=True)),
-        )
+    tasks = {
+        "test": questions("test", given.questions[1]),
+        HELD_OUT: questions("test", given.questions[0], held_out=True),
     }
+    found = {place: examine(done.model, planner, own, 1) for place, own in tasks.items()}
     figures = {"arm": given.arm, "seed": given.seed, "steps": done.step, "seconds": done.used, "log": done.log, **found}
     write(given.out / f"{name}.json", json.dumps(figures))
     print_line(f"{name}: {mean([each['right'] for each in found['test']]):.3f} right, {time.monotonic() - began:.0f} s")

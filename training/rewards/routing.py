@@ -27,18 +27,8 @@ from conductor_cli.app.tuning import fit_head
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.models.llama.engine import Encoder
-from training.rewards.world import (
-    SUBJECTS,
-    Task,
-    answer,
-    best_workers,
-    by_card,
-    draw_pool,
-    draw_task,
-    run,
-    truth,
-    understand,
-)
+from training.rewards import world
+from training.rewards.world import SUBJECTS, Task, by_card, truth
 from training.stages import print_line
 
 TAUGHT: Final = 200
@@ -53,8 +43,8 @@ def draw_tasks(random: Random, *, steps: bool) -> list[Task]:
     """Different questions. A pool needs a subject that nobody asks for, which for steps is the held-out one."""
     found = dict[str, Task]()
     while len(found) < TAUGHT + ASKED:
-        task = draw_task(random, "train", held_out=False if steps else None)
-        if steps or understand(task.case.question) is not None:
+        task = world.draw_task(random, "train", held_out=False if steps else None)
+        if steps or world.understand(task.case.question) is not None:
             found.setdefault(task.case.question, task)
     return list(found.values())
 
@@ -63,12 +53,12 @@ def rights(random: Random, seed: int, read: Read, *, steps: bool) -> list[tuple[
     """For each of some new questions, whether it is answered: by the head, by the cards, by the true strengths."""
     tasks = draw_tasks(random, steps=steps)
     subjects = dict.fromkeys(step.skill for task in tasks for step in task.case.steps)
-    pool, luck = draw_pool(random, tuple(subjects)), seed * LUCK
+    pool, luck = world.draw_pool(random, tuple(subjects)), seed * LUCK
     taught = [example for task in tasks[:TAUGHT] for example in along(task, steps=steps)]
     taught = random.sample(taught, TAUGHT)
     states = np.array([read(text) for text, _, _ in taught])
     scores = np.array([
-        [float(answer(worker, text, seen, luck + number) == right) for worker in pool]
+        [float(world.answer(worker, text, seen, luck + number) == right) for worker in pool]
         for number, (text, seen, right) in enumerate(taught)
     ])  # fmt: skip
     head = fit_head(states, scores, seed)
@@ -82,11 +72,11 @@ def rights(random: Random, seed: int, read: Read, *, steps: bool) -> list[tuple[
         return pool.names[int((head[:, 1:] @ read(text) + head[:, 0]).argmax())]
 
     def by(strength: Callable[[Worker, str], float]) -> Callable[[str, str], str]:
-        return lambda _, skill: random.choice(best_workers(pool, skill, strength))
+        return lambda _, skill: random.choice(world.best_workers(pool, skill, strength))
 
     ways = (by_head, by(by_card), by(truth))
     return [
-        tuple(run(plan(task, way), pool, luck + number) == task.case.answer for way in ways)  # type: ignore[misc]
+        tuple(world.run(plan(task, way), pool, luck + number) == task.case.answer for way in ways)  # type: ignore[misc]
         for number, task in enumerate(tasks[TAUGHT:], start=TAUGHT)
     ]
 
@@ -99,7 +89,7 @@ def along(task: Task, *, steps: bool) -> list[tuple[str, list[str], str]]:
     found, answers = list[tuple[str, list[str], str]](), dict[int, str]()
     for number, step in enumerate(task.case.steps, start=1):
         seen = [answers[at] for at in step.access]
-        answers[number] = answer(known, step.subtask, seen, 0)
+        answers[number] = world.answer(known, step.subtask, seen, 0)
         found.append((step.subtask, seen, answers[number]))
     return found
 
