@@ -16,19 +16,20 @@ import random
 import re
 import statistics
 import sys
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from figures import Figure, Table, show
 
 from conductor_cli.app.learning import learning_key, with_learned_cards
-from conductor_cli.core.chat import Chunk, Request
+from conductor_cli.core.chat import Request
 from conductor_cli.core.learning import Rating, learn, shares_of
 from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.question import Question
-from conductor_cli.core.usage import FREE, Usage
-from conductor_cli.models.base import ALL_FEATURES
+from conductor_cli.core.usage import FREE
+from conductor_cli.models.base import ScriptedModel
 from conductor_cli.run import Conductor, start_run
 
 SEEDS: Final = 20
@@ -76,37 +77,11 @@ def interval(values: Sequence[float]) -> str:
     return f"{mean:.1f} ({mean - half:.1f} to {mean + half:.1f})"
 
 
-class CardReader:
-    """A planner that names the worker with the highest figure in its prompt."""
-
-    features = ALL_FEATURES
-
-    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        prompt = request.messages[0].content.rpartition("The workers:\n")[2]
-        found = [(float(figure), label) for label, _, figure in _LINE.findall(prompt)]
-        best = max(figure for figure, _ in found)
-        label = next(label for figure, label in found if figure == best)
-        yield Chunk(text=f"{label} | - | Calculate it.")
-        yield Chunk(usage=Usage(calls=1), finish="stop")
-
-    async def close(self) -> None: ...
-
-
-@dataclass
-class Simulated:
-    """A worker that answers `right` or `wrong`."""
-
-    features = ALL_FEATURES
-
-    share: float
-    draw: random.Random
-
-    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        del request
-        yield Chunk(text="right" if self.draw.random() < self.share else "wrong")
-        yield Chunk(usage=Usage(calls=1), finish="stop")
-
-    async def close(self) -> None: ...
+def plan(request: Request) -> list[str]:
+    """What the planner writes: the label of the worker with the highest figure in its prompt."""
+    prompt = request.messages[0].content.rpartition("The workers:\n")[2]
+    label, *_ = max(_LINE.findall(prompt), key=lambda found: float(found[2]))
+    return [f"{label} | - | Calculate it."]
 
 
 @dataclass
@@ -121,7 +96,8 @@ class World:
 
     def __post_init__(self) -> None:
         self.draw = random.Random(self.seed)
-        self.models = {name: Simulated(share, self.draw) for name, share in CARDS.items()}
+        self.shares = dict(CARDS)
+        self.models = {name: ScriptedModel(reply=partial(self._answer, name)) for name in CARDS}
         self.pool = Pool(
             workers=tuple(
                 Worker(name=name, kind="scripted", model=name, card=Card(strengths={"math": share}), price=FREE)
@@ -129,13 +105,15 @@ class World:
             )
         )
 
+    def _answer(self, name: str, _: Request) -> list[str]:
+        return ["right" if self.draw.random() < self.shares[name] else "wrong"]
+
     async def ask(self) -> str:
         """One question, planned with the cards of now, and perhaps rated; returns who answered."""
         self.now += HOUR
         learned = learn(self.ratings if self.learns else (), self.now)
-        conductor = Conductor(
-            model=CardReader(), pool=with_learned_cards(self.pool, learned), workers=self.models, random=self.draw
-        )
+        pool, planner = with_learned_cards(self.pool, learned), ScriptedModel(reply=plan)
+        conductor = Conductor(model=planner, pool=pool, workers=self.models, random=self.draw)
         run = start_run(conductor, Question(text="What is it?"))
         async for _ in run:
             pass
@@ -157,8 +135,7 @@ def regret(seed: int, *, learns: bool = True, rated: float = 1.0, after: Mapping
 async def _regret(world: World, after: Mapping[str, float]) -> float:
     for _ in range(BEFORE):
         await world.ask()
-    for name, share in after.items():
-        world.models[name].share = share
+    world.shares |= after
     best = max(after.values())
     return sum([best - after[await world.ask()] for _ in range(QUESTIONS)])
 
