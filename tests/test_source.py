@@ -21,18 +21,21 @@ def test_no_two_modules_import_each_other() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "import b",
-        "from b import x",
-        "def f() -> None:\n    import b",
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import b",
+        "import circle.b",
+        "from circle.b import x",
+        "def f() -> None:\n    from circle import b",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import circle.b",
     ],
     ids=["module", "name", "inside a function", "for the type checker"],
 )
-def test_an_import_cycle_is_found(tmp_path: Path, text: str) -> None:
+def test_an_import_cycle_is_found(tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two modules that import each other are reported, however the import is written."""
-    tmp_path.joinpath("a.py").write_text(f"{text}\n")
-    tmp_path.joinpath("b.py").write_text("import a\n")
-    assert set(find_cycle(tmp_path)) == {"a", "b"}
+    monkeypatch.syspath_prepend(tmp_path)
+    place = tmp_path / "circle"
+    place.mkdir()
+    for name, content in (("__init__", ""), ("a", text), ("b", "import circle.a")):
+        place.joinpath(f"{name}.py").write_text(f"{content}\n")
+    assert set(find_cycle("circle")) == {"circle.a", "circle.b"}
 
 
 def test_every_test_says_what_holds() -> None:
