@@ -247,36 +247,31 @@ class Round:
         await asyncio.gather(*(ask_some() for _ in range(AT_ONCE)))
         self.seconds += time.monotonic() - began
 
-    async def ask_at_once(self, case: Case, count: int) -> list[str]:
+    async def ask_at_once(self, case: Case, count: int) -> list[str | None]:
         """The answers that so many clients without faults get to one question."""
+        return await asyncio.gather(*(self._act(_ask, case) for _ in range(count)))
 
-        async def ask() -> str:
-            reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
-            try:
-                async with asyncio.timeout(SECONDS):
-                    return await _ask(Client(reader, writer, case.question, self._chance))
-            finally:
-                writer.close()
-
-        return await asyncio.gather(*(ask() for _ in range(count)))
+    async def _act(self, behave: Behaviour, case: Case) -> str | None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        try:
+            async with asyncio.timeout(SECONDS):
+                return await behave(Client(reader, writer, case.question, self._chance))
+        finally:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
 
     async def _ask(self, case: Case) -> None:
         behave = self._chance.choice(BROKEN if self._chance.random() < self._faulty else SOUND)
         name = behave.__name__.strip("_")
         self.clients[name] += 1
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         try:
-            async with asyncio.timeout(SECONDS):
-                answer = await behave(Client(reader, writer, case.question, self._chance))
+            answer = await self._act(behave, case)
             if answer is not None:
                 self.answers[case.id] = answer
         except (ValueError, KeyError, OSError, EOFError, TimeoutError) as error:
             if behave is not _send_garbage:
                 self.problems.append(f"{name}: {case.question!r}: {type(error).__name__}: {error}"[:300])
-        finally:
-            writer.close()
-            with suppress(OSError):
-                await writer.wait_closed()
 
 
 class Size(NamedTuple):
