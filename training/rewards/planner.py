@@ -7,11 +7,12 @@ A prompt is read once for all plans that begin with it, in training and when pla
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from conductor_cli.core.errors import PlanError
 from conductor_cli.core.plan import MAX_STEPS, Plan, PlanRules
@@ -111,7 +112,7 @@ class Marking(torch.nn.Embedding):  # type: ignore[misc, unused-ignore]
         return super().forward(tokens % self.num_embeddings) + marked * self.mark
 
 
-class Planner(Protocol):
+class Planner(ABC):
     """What the arms need of a planner.
 
     `longest` is the most tokens of a plan, `rates` are the learning rates by arm, `warmup` the steps in which they
@@ -119,7 +120,7 @@ class Planner(Protocol):
     how often an arm is validated.
     """
 
-    longest: int
+    longest = 60  # the longest true plan has 50
     end: int
     warmup: int
     groups: int
@@ -127,15 +128,34 @@ class Planner(Protocol):
     validations: int
     rates: Mapping[str, float]
 
-    def prompt(self, task: Task) -> list[int]: ...
-    def written(self, plan: Plan, task: Task) -> list[int]: ...
-    def text(self, tokens: Sequence[int]) -> str: ...
-    def read(self, tokens: Sequence[int], task: Task) -> Plan | None: ...
-    def open(self, seed: int) -> Any: ...
-    def save(self, model: Any, path: Path) -> None: ...
+    @abstractmethod
+    def encode(self, text: str) -> list[int]: ...
+
+    @abstractmethod
+    def text(self, tokens: Sequence[int]) -> str:
+        """The text of a plan."""
+
+    @abstractmethod
+    def open(self, seed: int) -> Any:
+        """The model at its beginning, the same for the same seed."""
+
+    def save(self, model: Any, path: Path) -> None:  # noqa: B027 - not every planner makes something of its weights
+        """Write what is made of the weights beside them."""
+
+    def prompt(self, task: Task) -> list[int]:
+        """The tokens of the prompt for a question."""
+        return self.encode(render(Question(text=task.case.question), task.pool, format_context(task, PROFILE)))
+
+    def written(self, plan: Plan, task: Task) -> list[int]:
+        """The tokens of a plan of the true steps, with the end. A worker has the label for the subject of its step."""
+        return [*self.encode(write_plan(plan, task)), self.end]
+
+    def read(self, tokens: Sequence[int], task: Task) -> Plan | None:
+        """The plan of some tokens; None if they are none, or without an end."""
+        return read_plan(self.text(tokens), task, PROFILE) if tokens[-1] == self.end else None
 
 
-class SmallPlanner:
+class SmallPlanner(Planner):
     """A Llama of two layers with random weights, and a token for each word of the world.
 
     Another token stands for a word after a mark. `encode` and `decode` are inverse for texts without a mark, but for
@@ -143,7 +163,6 @@ class SmallPlanner:
     """
 
     pad, end = 0, 1
-    longest = 60  # the longest true plan has 50
     rates: Mapping[str, float] = {"start": 5e-3, "supervised": 2e-3, "best-of-8": 2e-3, "grpo": 1e-3}
     warmup, groups, at_once = 20, 16, 1000
     validations = 6
@@ -159,23 +178,9 @@ class SmallPlanner:
         return [self._numbers[word] + len(self._words) * after for word, after in pairs if word != MARK]
 
     def text(self, tokens: Sequence[int]) -> str:
-        """The words of a plan."""
         return " ".join(self._words[token] for token in tokens if token > self.end)
 
-    def prompt(self, task: Task) -> list[int]:
-        """The tokens of the prompt for a question."""
-        return self.encode(render(Question(text=task.case.question), task.pool, format_context(task, PROFILE)))
-
-    def written(self, plan: Plan, task: Task) -> list[int]:
-        """The tokens of a plan of the true steps, with the end."""
-        return [*self.encode(write_plan(plan, task)), self.end]
-
-    def read(self, tokens: Sequence[int], task: Task) -> Plan | None:
-        """The plan of some tokens; None if they are none, or without an end."""
-        return read_plan(self.text(tokens), task, PROFILE) if tokens[-1] == self.end else None
-
     def open(self, seed: int) -> Any:
-        """The model with random weights, the same for the same seed."""
         torch.manual_seed(seed)
         width, count = 64, len(self._words)
         config = LlamaConfig(
@@ -189,9 +194,6 @@ class SmallPlanner:
         model.set_input_embeddings(words)
         model.tie_weights()
         return model
-
-    def save(self, model: Any, path: Path) -> None:
-        """Nothing else is made of the weights."""
 
 
 # Probabilities

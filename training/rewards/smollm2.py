@@ -19,14 +19,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.core.plan import Plan
-from conductor_cli.core.question import Question
 from conductor_cli.models.llama.gguf import check_model_file
 from conductor_cli.models.llama.lora import convert_adapter
 from conductor_cli.train.base_model import has_fast_bfloat16, quiet_libraries
 from conductor_cli.train.recipe import require
-from training.rewards.planner import PROFILE, format_context, read_plan, render, words, write_plan
-from training.rewards.world import MARK, Task
+from training.rewards.planner import Planner, words
+from training.rewards.world import MARK
 
 with require("torch"):
     import torch
@@ -101,13 +99,12 @@ def save(model: Any, tokenizer: Any, out: Path) -> None:
             file.replace(out / file.name)
 
 
-class SmolLM2:
+class SmolLM2(Planner):
     """The planner: the model of a directory, with an adapter that is trained.
 
     It has the tokens of the world's words alone, numbered anew. Embeddings of all 49,152 are a fifth of its weights.
     """
 
-    longest = 60  # the longest true plan has 49
     rates: Mapping[str, float] = {"start": 2e-3, "supervised": 1e-3, "best-of-8": 1e-3, "grpo": 5e-4}
     warmup, groups, at_once = 5, 8, 4
     validations = 2
@@ -126,24 +123,10 @@ class SmolLM2:
         self.end = self.numbers[self.tokenizer.eos_token_id]
 
     def encode(self, text: str) -> list[int]:
-        """The numbers of the tokens of a text."""
         return [self.numbers[token] for token in self.tokenizer(text, add_special_tokens=False)["input_ids"]]
 
-    def prompt(self, task: Task) -> list[int]:
-        """The tokens of the prompt for a question."""
-        return self.encode(render(Question(text=task.case.question), task.pool, format_context(task, PROFILE)))
-
-    def written(self, plan: Plan, task: Task) -> list[int]:
-        """The tokens of a plan of the true steps, with the end. A worker has the label for the subject of its step."""
-        return [*self.encode(write_plan(plan, task)), self.end]
-
     def text(self, tokens: Sequence[int]) -> str:
-        """The text of a plan."""
         return str(self.tokenizer.decode([self.tokens[number] for number in tokens], skip_special_tokens=True))
-
-    def read(self, tokens: Sequence[int], task: Task) -> Plan | None:
-        """The plan of some tokens; None if they are none, or without an end."""
-        return read_plan(self.text(tokens), task, PROFILE) if tokens[-1] == self.end else None
 
     def open(self, seed: int) -> Any:
         """The model with a new adapter, the same for the same seed."""
