@@ -6,7 +6,6 @@ of the conductor that ships, beside other ways to answer.
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,20 +24,16 @@ from training.rehearsal.asking import Bank
 from training.rehearsal.exercises import STRONG, WHOLE, PoolSettings, RehearsalExercise, draw_exercises
 from training.rehearsal.operations import SKILLS, UNSEEN
 from training.rehearsal.rollouts import DrawnPools, build_rollouts, gold_plan
-from training.rehearsal.worker_table import Row
+from training.rehearsal.worker_table import Row, share
 from training.rehearsal.world import draw_problems
 
 GREEDY: Final = replace(PROFILE, sampling=replace(PROFILE.sampling, temperature=0.0))
 """The conductor alone, without a grammar and without the demo's check of plans (`CHECKED`)."""
 
 
-def rows(directory: Path, path: Path | None = None, *, count: int, seed: int) -> tuple[Row, ...]:
+async def rows(directory: Path, path: Path | None = None, *, count: int, seed: int) -> tuple[Row, ...]:
     """The table of the conductor in `path`, or the one that ships, over the workers in `directory`."""
-    return asyncio.run(_rows(directory, path or model_path("conductor"), count, seed))
-
-
-async def _rows(directory: Path, path: Path, count: int, seed: int) -> tuple[Row, ...]:
-    model = open_model(rehearsal_conductor(path), environ={})
+    model = open_model(rehearsal_conductor(path or model_path("conductor")), environ={})
     try:
         async with Bank(directory) as bank:
             return await Examination(rollouts=build_rollouts(bank), model=model, count=count, seed=seed).rows()
@@ -94,8 +89,3 @@ class Examination:
     async def _right(self, item: RehearsalExercise, conductor: Conductor, plan: Plan | None = None) -> bool:
         trace = await self.rollouts.trace(start_run(conductor, Question(text=item.question), plan=plan))
         return item.is_correct(trace.answer or "")
-
-
-def share(right: Sequence[bool]) -> float:
-    """The share of right answers."""
-    return sum(right) / max(len(right), 1)

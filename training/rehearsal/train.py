@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
@@ -80,7 +81,7 @@ def evaluate(
 
     if file is not None and not file.is_file():
         raise UsageError(f"there is no {file}", hint="python -m training.rehearsal.train conductor")
-    _print(rows(workers or SHIPPED, file, count=count, seed=seed))
+    _print(asyncio.run(rows(workers or SHIPPED, file, count=count, seed=seed)))
 
 
 @app.command()
@@ -88,7 +89,7 @@ def table(directory: Directory = None, count: Count = 500, seed: Seed = 2026) ->
     """Evaluate the workers on held-out questions. Exit code 1 if a bound is missed."""
     from training.rehearsal.worker_table import rows
 
-    _print(rows(_complete(directory), count=count, seed=seed))
+    _print(asyncio.run(rows(_complete(directory), count=count, seed=seed)))
 
 
 @app.command()
@@ -96,7 +97,7 @@ def cards(directory: Directory = None, count: Count = 200, seed: Seed = 2026) ->
     """Measure what stands on the workers' cards, and write it beside their files, for the conductor to read."""
     from training.rehearsal.worker_table import strengths
 
-    found = strengths(_complete(directory), count=count, seed=seed)
+    found = asyncio.run(strengths(_complete(directory), count=count, seed=seed))
     place = (directory or SHIPPED) / CARDS
     lines = ",\n".join(f'  "{name}": {json.dumps(tags)}' for name, tags in found.items())
     place.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Final, Literal, NamedTuple
@@ -43,6 +41,11 @@ class Row(NamedTuple):
         return f"{self.what:<46} {self.value:6.3f}  {bound:<26} {result:<6} {self.note}".rstrip()
 
 
+def share(right: Sequence[bool]) -> float:
+    """The share of right answers."""
+    return sum(right) / max(len(right), 1)
+
+
 class Step(NamedTuple):
     """A step of a held-out question, as its worker reads it with the right answers before it."""
 
@@ -51,32 +54,8 @@ class Step(NamedTuple):
     seen: tuple[SeenStep, ...]
 
 
-@dataclass(slots=True)
-class Tally:
-    """How a worker did at one kind of steps."""
-
-    right: int = 0
-    refused: int = 0
-    asked: int = 0
-    wrong: Counter[str] = field(default_factory=Counter)
-
-    def add(self, hop: Hop, answer: str) -> None:
-        self.asked += 1
-        self.right += answer == hop.answer
-        self.refused += answer == REFUSAL
-        if answer != hop.answer:
-            self.wrong[hop.op] += 1
-
-    def share(self, count: int) -> float:
-        return count / max(self.asked, 1)
-
-
-def rows(directory: Path, *, count: int, seed: int) -> tuple[Row, ...]:
+async def rows(directory: Path, *, count: int, seed: int) -> tuple[Row, ...]:
     """The whole table, from the files in `directory`, with `count` questions for each row. Needs no torch."""
-    return asyncio.run(_rows(directory, count, seed))
-
-
-async def _rows(directory: Path, count: int, seed: int) -> tuple[Row, ...]:
     async with Bank(directory) as bank:
         return (
             *await _skills(bank, count, seed), await _foreign(bank, count, seed), *await _generalist(bank, count, seed),
@@ -96,12 +75,8 @@ def steps_of(problems: Iterable[Problem]) -> list[Step]:
     return [Step(hop, prompt_of(hop.subtask, seen), seen) for hop, seen in each]
 
 
-def strengths(directory: Path, *, count: int, seed: int) -> dict[str, dict[str, float]]:
+async def strengths(directory: Path, *, count: int, seed: int) -> dict[str, dict[str, float]]:
     """What stands on the workers' cards: the share that each does rightly of the steps of training questions."""
-    return asyncio.run(_strengths(directory, count, seed))
-
-
-async def _strengths(directory: Path, count: int, seed: int) -> dict[str, dict[str, float]]:
     async with Bank(directory) as bank:
         own = [row.value for row in await _skills(bank, count, seed, "train")]
         verdicts = [row.value for row in await _checker(bank, count, seed, "train")]
@@ -116,40 +91,39 @@ async def _strengths(directory: Path, count: int, seed: int) -> dict[str, dict[s
 async def _skills(bank: Bank, count: int, seed: int, split: Split = "test") -> list[Row]:
     found = []
     for skill in EVERY:
-        tally = Tally()
         problems = draw_problems(count, seed, split=split, skills=EVERY, needs=skill, checked=0.0)
-        for step in [step for step in steps_of(problems) if step.hop.skill == skill][:count]:
-            tally.add(step.hop, (await bank.ask(skill, step.prompt)).text)
-        wrong = ", ".join(f"{op} {number}" for op, number in tally.wrong.most_common(4))
-        note = f"refused {tally.share(tally.refused):.3f}; wrong: {wrong}"
-        found.append(Row(f"{skill} at its own steps", tally.share(tally.right), least=0.95, note=note))
+        steps = [step for step in steps_of(problems) if step.hop.skill == skill][:count]
+        answers = [(await bank.ask(skill, step.prompt)).text for step in steps]
+        right = [answer == step.hop.answer for step, answer in zip(steps, answers, strict=True)]
+        missed = Counter(step.hop.op for step, is_right in zip(steps, right, strict=True) if not is_right)
+        wrong = ", ".join(f"{op} {number}" for op, number in missed.most_common(4))
+        note = f"refused {share([answer == REFUSAL for answer in answers]):.3f}; wrong: {wrong}"
+        found.append(Row(f"{skill} at its own steps", share(right), least=0.95, note=note))
     return found
 
 
 async def _foreign(bank: Bank, count: int, seed: int) -> Row:
     """How often a specialist refuses a step of another skill."""
-    random, tally = Random(seed), Tally()
+    random, refused = Random(seed), list[bool]()
     for step in steps_of(draw_problems(count, seed, split="test", skills=EVERY, checked=0.0))[:count]:
         name = random.choice([skill for skill in EVERY if skill != step.hop.skill])
-        tally.add(step.hop, (await bank.ask(name, step.prompt)).text)
-    return Row("specialists refuse other skills", tally.share(tally.refused), least=0.95)
+        refused.append((await bank.ask(name, step.prompt)).text == REFUSAL)
+    return Row("specialists refuse other skills", share(refused), least=0.95)
 
 
 async def _generalist(bank: Bank, count: int, seed: int, split: Split = "test") -> list[Row]:
-    problems = draw_problems(count, seed, split=split, skills=EVERY, checked=0.0)
-    tallies: dict[str, Tally] = {}
-    whole = Tally()
-    for problem in problems:
-        answer = await bank.ask(GENERALIST, prompt_of(problem.question, ()))
-        whole.add(problem.hops[-1], answer.text)
+    whole, steps = list[bool](), dict[str, list[bool]]()
+    for problem in draw_problems(count, seed, split=split, skills=EVERY, checked=0.0):
+        whole.append((await bank.ask(GENERALIST, prompt_of(problem.question, ()))).text == problem.hops[-1].answer)
         for step in steps_of([problem]):
             answer = await bank.ask(GENERALIST, step.prompt)
-            tallies.setdefault(step.hop.skill, Tally()).add(step.hop, answer.text)
-    every = [tally.share(tally.right) for tally in tallies.values()]
-    note = ", ".join(f"{skill} {tally.share(tally.right):.2f}" for skill, tally in sorted(tallies.items()))
+            steps.setdefault(step.hop.skill, []).append(answer.text == step.hop.answer)
+    every = {skill: share(right) for skill, right in steps.items()}
+    note = ", ".join(f"{skill} {part:.2f}" for skill, part in sorted(every.items()))
+    mean = sum(every.values()) / len(every)
     return [
-        Row("generalist at all steps, mean of skills", sum(every) / len(every), least=0.20, most=0.75, note=note),
-        Row("generalist alone on whole questions", whole.share(whole.right), most=0.60),
+        Row("generalist at all steps, mean of skills", mean, least=0.20, most=0.75, note=note),
+        Row("generalist alone on whole questions", share(whole), most=0.60),
     ]
 
 
