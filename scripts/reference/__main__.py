@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 def documents(root: commands.Command, version: str) -> dict[str, str]:
     """The text of every generated document by its path in the checkout."""
     listed = topics.topics()
-    pages = {f"man/{name}": text for name, text in man.pages(root, listed, version).items()}
+    pages = {f"man/man{name[-1]}/{name}": text for name, text in man.pages(root, listed, version).items()}
     return {
         "completions/words.json": completion.words_table(root),
         "docs/cli.md": markdown.page(root),
@@ -28,7 +28,7 @@ def stale(wanted: dict[str, str], place: Path) -> list[str]:
     """The documents that are missing, differ, or describe a command that is gone."""
     there = {name: place / name for name in wanted if (place / name).exists()}
     differ = [name for name in wanted if name not in there or there[name].read_text("utf-8") != wanted[name]]
-    gone = [path.relative_to(place).as_posix() for path in sorted(place.glob("man/*.[0-9]"))]
+    gone = [path.relative_to(place).as_posix() for path in sorted(place.glob("man/*/*.[0-9]"))]
     return differ + [name for name in gone if name not in wanted]
 
 

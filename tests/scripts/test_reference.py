@@ -62,7 +62,7 @@ def secret() -> None:
 
 SMALL = commands.read(app, "conductor")
 PROGRAM = commands.read(conductor, "conductor")
-PAGES = {name.removeprefix("man/"): text for name, text in documents(PROGRAM, __version__).items() if "man/" in name}
+PAGES = {Path(name).name: text for name, text in documents(PROGRAM, __version__).items() if "man/" in name}
 PAGES["awkward.1"] = man.pages(SMALL, topics(), __version__)["conductor.1"]
 
 
@@ -163,10 +163,10 @@ def test_documents_are_stale_when_they_differ_are_missing_or_left_over(tmp_path:
     assert set(write(wanted, tmp_path)) == set(wanted)
     assert stale(wanted, tmp_path) == []
     tmp_path.joinpath("docs/cli.md").write_text("old")
-    tmp_path.joinpath("man/conductor.1").unlink()
-    tmp_path.joinpath("man/conductor-gone.1").write_text("old")
-    tmp_path.joinpath("man/conductor-gone.7").write_text("old")
-    gone = {"man/conductor-gone.1", "man/conductor-gone.7"}
-    assert set(stale(wanted, tmp_path)) == {"docs/cli.md", "man/conductor.1"} | gone
+    tmp_path.joinpath("man/man1/conductor.1").unlink()
+    tmp_path.joinpath("man/man1/conductor-gone.1").write_text("old")
+    tmp_path.joinpath("man/man7/conductor-gone.7").write_text("old")
+    gone = {"man/man1/conductor-gone.1", "man/man7/conductor-gone.7"}
+    assert set(stale(wanted, tmp_path)) == {"docs/cli.md", "man/man1/conductor.1"} | gone
     write(wanted, tmp_path)
     assert stale(wanted, tmp_path) == []
