@@ -45,15 +45,15 @@ def test_nothing_is_open_to_others_whatever_the_umask(stage: Stage, umask: None,
     commands: tuple[tuple[str | Path, ...], ...] = (
         ("ask", "hi", "-f", notes),
         ("ask", "--resume", "last"),
-        ("plan", "hi"),
         ("trace", "list"),
         ("trace", "rate", "last", "good"),
         ("config", "set", "limits.calls_day", "90"),
-        ("workers", "add", "up", "--kind", "command", "--", "true"),
         ("keys", "set", "openai", "--insecure-storage"),
         ("serve", "keys", "add", "laptop"),
         ("eval", cases, "--yes"),
         ("workers", "calibrate", cases, "--yes"),
+        ("plan", "hi"),
+        ("workers", "add", "up", "--kind", "command", "--", "true"),
     )
     for words in commands:
         stage.ends(0, *words, given="sk-other-users-0123456789")
