@@ -41,7 +41,7 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
     "tools": Campaign("the faults of wire, between the adapter for MCP servers over HTTP and a double", 4),
     "books": Campaign("several keys and records in one server, commands beside it, a kill: the book is the bill", 3),
     "clocks": Campaign("the clock goes back, forward, over midnight; eight commands share the limit of a day", 3),
-    "privacy": Campaign("keys in other processes; directories that cannot be written; a keyring that is locked", 3),
+    "places": Campaign("directories that cannot be written; a keyring that is locked in the middle of a run", 2),
 }
 """In the order in which they begin: the longest first, so that two at a time end together."""
 
