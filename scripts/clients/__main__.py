@@ -8,7 +8,6 @@ code is 0 if nothing failed; where npm is missing, nothing is tried.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import shutil
@@ -16,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -27,23 +27,11 @@ from tests.cli.stage import COMMAND, SOURCE, Stage
 from tests.servers import Loopback, SeenStep, Wire, delta, usage
 
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "conductor-llm/clients"
-NPM: Final = ("@openai/codex@0.169.0", "@anthropic-ai/claude-code@2.1.197", "opencode-ai@1.18.33")
-PYPI: Final[Mapping[str, tuple[str, ...]]] = {
-    "sdks": ("openai==3.54.0", "anthropic==2.12.0", "pydantic-ai-slim==2.68.0", "langchain-openai==1.7.4"),
-    "litellm": ("litellm==1.110.2",),
-    "aider": ("aider-chat==0.86.2",),
-}
-"""The packages of each virtual environment: their needs exclude each other."""
-
+HERE: Final = Path(__file__).parent
+TABLE: Final[dict[str, Any]] = tomllib.loads((HERE / "clients.toml").read_text("utf-8"))
+CLIENTS: Final[dict[str, Any]] = TABLE["clients"]
 SECONDS: Final = 120.0  # how long a client may take for anything
 ANSWER: Final = "All is well at the harbour."
-HERE: Final = Path(__file__).parent
-MAKE: Final = "echo made > hello.txt"
-TOOLS: Final[Mapping[str, dict[str, Any]]] = {
-    "exec_command": {"cmd": MAKE}, "shell": {"command": ["bash", "-c", MAKE]},
-    "Bash": {"command": MAKE, "description": "Make a file"}, "bash": {"command": MAKE, "description": "Make a file"},
-}  # fmt: skip
-"""The tools of clients that the worker calls where it is asked to use a tool, and with what."""
 
 
 @dataclass
@@ -62,65 +50,14 @@ class Script:
                 await wire.json({"error": {"message": "this key was revoked", "type": "x"}}, self.status)
                 return
         names = [tool["function"]["name"] for tool in body.get("tools") or ()]
-        name = next((each for each in TOOLS if each in names), "")
+        name = next((each for each in TABLE["tools"] if each in names), "")
         has_result = any(message["role"] == "tool" for message in body["messages"])
         wants = name and not has_result and "use a tool" in str(body["messages"])
         call = {"index": 0, "id": "w1", "type": "function"}
-        call |= {"function": {"name": name, "arguments": json.dumps(TOOLS.get(name))}}
+        call |= {"function": {"name": name, "arguments": json.dumps(TABLE["tools"].get(name))}}
         await wire.head()
         said, finish = (delta(tool_calls=[call]), "tool_calls") if wants else (delta(ANSWER), "stop")
         await wire.frames(said, delta(finish=finish), usage(), "[DONE]")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Client:
-    """A coding client: the words before the question, and the paths in its home that nothing may change."""
-
-    words: tuple[str, ...]
-    settings: str
-    poison: Callable[[Path, str], Mapping[str, str]]
-    """Writes settings of the user that name another server, whose address it is given; returns variables that do."""
-
-
-def _poison_codex(home: Path, url: str) -> Mapping[str, str]:
-    table = f'[model_providers.x]\nname = "x"\nbase_url = "{url}/v1"\n'
-    _write(home / ".codex/config.toml", f'model_provider = "x"\n{table}')
-    return {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": "sk-theirs"}
-
-
-def _poison_claude(home: Path, url: str) -> Mapping[str, str]:
-    own = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_AUTH_TOKEN": "theirs", "CLAUDE_CODE_USE_BEDROCK": "1"}
-    _write(home / ".claude/settings.json", json.dumps({"env": own}))
-    return {**own, "ANTHROPIC_BEDROCK_BASE_URL": url, "AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "x"}
-
-
-def _poison_opencode(home: Path, url: str) -> Mapping[str, str]:
-    anthropic = {"options": {"baseURL": f"{url}/v1", "apiKey": "theirs"}}
-    own = {"enabled_providers": ["anthropic"], "provider": {"anthropic": anthropic}}
-    own |= {"model": "anthropic/claude-opus-4-5", "$schema": "https://opencode.ai/config.json"}  # it adds the second
-    _write(home / "config/opencode/opencode.json", json.dumps(own))
-    return {"ANTHROPIC_API_KEY": "theirs", "ANTHROPIC_BASE_URL": url}
-
-
-def _poison_aider(home: Path, url: str) -> Mapping[str, str]:
-    _write(home / "work/.env", f"OPENAI_BASE_URL={url}/v1\nOPENAI_API_BASE={url}/v1\n")
-    return {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_BASE": f"{url}/v1", "OPENAI_API_KEY": "sk-theirs"}
-
-
-CLIENTS: Final[Mapping[str, Client]] = {
-    "codex": Client(
-        words=("exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"),
-        settings=".codex/config.toml", poison=_poison_codex,
-    ),
-    "claude": Client(
-        words=("-p", "--allowedTools", "Bash,Write", "--"), settings=".claude/settings.json", poison=_poison_claude
-    ),
-    "opencode": Client(words=("run",), settings="config/opencode/opencode.json", poison=_poison_opencode),
-    "aider": Client(
-        words=("--yes-always", "--no-gitignore", "--no-check-update", "--no-analytics", "--message"),
-        settings="work/.env", poison=_poison_aider,
-    ),
-}  # fmt: skip
 
 
 @dataclass
@@ -134,7 +71,7 @@ class Desk:
 
     def launch(self, name: str, question: str, *more: str, environ: Mapping[str, str] | None = None) -> str:
         """What `conductor launch` and the client print. Raises `AssertionError` for a bad end, and for a late one."""
-        return self.run(*COMMAND, "launch", name, *more, "--", *CLIENTS[name].words, question, environ=environ)
+        return self.run(*COMMAND, "launch", name, *more, "--", *CLIENTS[name]["words"], question, environ=environ)
 
     def run(self, *words: str, environ: Mapping[str, str] | None = None, code: int | None = 0) -> str:
         """What a command prints; `code` is how it must end, None for any."""
@@ -176,11 +113,13 @@ def _calls_tool(desk: Desk, name: str) -> str:
 
 def _stays_here(desk: Desk, name: str) -> str:
     """B2, B16: settings and variables of the user name another server."""
-    environ = CLIENTS[name].poison(desk.home, desk.trap.url)
-    before = _digest(desk.home / CLIENTS[name].settings)
+    client, settings = CLIENTS[name], desk.home / CLIENTS[name]["settings"]
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text(text := client["text"].replace("URL", desk.trap.url))
+    environ = {variable: value.replace("URL", desk.trap.url) for variable, value in client["environ"].items()}
     assert ANSWER in desk.launch(name, "Is all well?", environ=environ)
     assert not desk.trap.requests, f"the other server got {desk.trap.requests[0].path}"
-    assert _digest(desk.home / CLIENTS[name].settings) == before, "its settings were changed"
+    assert settings.read_text() == text, "its settings were changed"
     return "ok"
 
 
@@ -188,7 +127,7 @@ def _is_refused(desk: Desk, name: str) -> str:
     """B3: nothing is set up."""
     desk.stage.config.unlink()
     began = time.monotonic()
-    words = (*COMMAND, "launch", name, "--", *CLIENTS[name].words, "Is all well?")
+    words = (*COMMAND, "launch", name, "--", *CLIENTS[name]["words"], "Is all well?")
     assert "conductor setup" in desk.run(*words, code=5)
     return f"{time.monotonic() - began:.0f} s"
 
@@ -204,7 +143,7 @@ def _has_models(desk: Desk, name: str) -> str:
     if name != "claude":
         return "-"
     for model in ("opus", "sonnet", "haiku"):
-        words = ("--model", model, *CLIENTS[name].words)
+        words = ("--model", model, *CLIENTS[name]["words"])
         assert ANSWER in desk.run(*COMMAND, "launch", name, "--", *words, "Is all well?"), model
     return "ok"
 
@@ -216,7 +155,7 @@ def _keeps_mcp(desk: Desk, name: str) -> str:
     server = json.dumps([str(HERE.parents[1] / "tests/tools/raw_server.py")])
     # If it is not required, the client asks before its server is there.
     table = f"mcp_servers.echo={{command={json.dumps(sys.executable)},args={server},required=true}}"
-    desk.run(*COMMAND, "launch", name, "--", "-c", table, *CLIENTS[name].words, "Is all well?")
+    desk.run(*COMMAND, "launch", name, "--", "-c", table, *CLIENTS[name]["words"], "Is all well?")
     names = [tool["function"]["name"] for tool in desk.script.seen[-1].get("tools", ())]
     assert any("echo" in each for each in names), f"the worker has {', '.join(sorted(names, reverse=True))}"
     return "ok"
@@ -225,7 +164,7 @@ def _keeps_mcp(desk: Desk, name: str) -> str:
 def _gives_up(desk: Desk, name: str) -> str:
     """B8: the worker's provider refuses the key. How often it is asked, and how long the client takes."""
     desk.script.status, began = 401, time.monotonic()
-    desk.run(*COMMAND, "launch", name, "--", *CLIENTS[name].words, "Is all well?", code=None)
+    desk.run(*COMMAND, "launch", name, "--", *CLIENTS[name]["words"], "Is all well?", code=None)
     calls = len(desk.script.seen)
     assert calls <= 4, f"{calls} calls"
     return f"{calls} calls, {time.monotonic() - began:.0f} s"
@@ -281,28 +220,19 @@ def _try_sdks(only: Sequence[str]) -> dict[str, dict[str, str]]:
     return {name: row for name, row in rows.items() if not only or name in only}
 
 
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
 def _install() -> None:
     """Install what is missing. Raises `CalledProcessError`."""
-    wanted, stamp = json.dumps([NPM, PYPI]), CACHE / "installed.json"
+    wanted, stamp = json.dumps([TABLE["npm"], TABLE["pypi"]]), CACHE / "installed.json"
     if stamp.exists() and stamp.read_text() == wanted:
         return
     CACHE.mkdir(parents=True, exist_ok=True)
     print(f"installing into {CACHE}: 2 GB, minutes", flush=True)
     options = ("--no-audit", "--no-fund", "--loglevel", "error", "--prefix", str(CACHE))
-    _call("npm", "install", *options, *NPM)
+    _call("npm", "install", *options, *TABLE["npm"])
     # Newer versions of npm run no scripts of packages; these two put the program of this system in its place.
     for script in ("@anthropic-ai/claude-code/install.cjs", "opencode-ai/postinstall.mjs"):
         _call("node", str(CACHE / "node_modules" / script))
-    for place, packages in PYPI.items():
+    for place, packages in TABLE["pypi"].items():
         _call(sys.executable, "-m", "venv", str(CACHE / place))
         _call(str(CACHE / place / "bin/python"), "-m", "pip", "install", "--quiet", *packages)
     stamp.write_text(wanted)
