@@ -76,10 +76,7 @@ def measure() -> Table:
 def _after_a_run(environ: dict[str, str], number: int) -> float:
     """The time of a list that finds a run which it does not know, over that of `conductor --version`."""
     traces, run = Path(environ["XDG_STATE_HOME"]) / "conductor-llm" / "traces", f"20300101-00000{number}-000000"
-    writer = TraceStore(traces).open(run)
-    for event in events_of(run, BEGAN, "And now?", ["so"] * 3, 1):
-        writer.write(event)
-    writer.close()
+    write(TraceStore(traces), run, events_of(run, BEGAN, "And now?", ["so"] * 3, 1))
     listed, version = (
         spent([*conductor(), *words], environ, remarks=False).wall for words in (["trace", "list"], ["--version"])
     )
@@ -97,21 +94,25 @@ def fill(directory: Path, count: int = RUNS) -> int:
         run = f"{began:%Y%m%d-%H%M%S}-{number:06x}"
         texts = [" ".join([*drawn.choices(vocabulary, k=WORDS), "the answer"]) for _ in range(4)]
         texts[2] += f" {RARE}" if number % 1000 == 0 else ""
-        writer = store.open(run)
-        for event in events_of(run, began, texts[0][:200], texts[1:], PIECES):
-            writer.write(event)
-        writer.close()
-        size += writer.path.stat().st_size
+        size += write(store, run, events_of(run, began, texts[0][:200], texts[1:], PIECES))
     time.sleep(4)  # what has just changed may change again within the same tick of the file system's clock
     return size
 
 
 def lengthy(directory: Path) -> None:
     """Write one run of `EVENTS` events."""
-    writer = TraceStore(directory).open("20260101-000000-000000")
-    for event in events_of("20260101-000000-000000", BEGAN, "Why?", ["word " * (EVENTS // 3)] * 3, EVENTS // 3 - 3):
+    run = "20260101-000000-000000"
+    events = events_of(run, BEGAN, "Why?", ["word " * (EVENTS // 3)] * 3, EVENTS // 3 - 3)
+    write(TraceStore(directory), run, events)
+
+
+def write(store: TraceStore, run: str, events: Iterator[ev.Event]) -> int:
+    """Store one run; returns its bytes."""
+    writer = store.open(run)
+    for event in events:
         writer.write(event)
     writer.close()
+    return writer.path.stat().st_size
 
 
 def events_of(run: str, began: datetime, question: str, answers: Sequence[str], pieces: int) -> Iterator[ev.Event]:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Final, TextIO
 
+import httpx
 from figures import MEGABYTE, Figure, Table, conductor, in_turn, newcomer, ratio, share, spent, terminal
 from loopback import server
 
@@ -92,23 +91,13 @@ def chat() -> Table:
 
 
 def _until_it_serves(environ: Mapping[str, str]) -> float:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     began = time.perf_counter()
-    command = [*conductor(), "serve", "--rehearsal", "--port", str(port)]
-    process = subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL)
-    answer = b""
-    while b" 200 " not in answer:
-        if process.poll() is not None or time.perf_counter() - began > 60:
-            raise RuntimeError("the server does not answer")
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
-            connection.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-            answer = connection.recv(100)
-        time.sleep(0.001)
-    taken = time.perf_counter() - began
-    process.terminate()
-    process.wait()
+    command = [*conductor(), "serve", "--rehearsal", "--port", "0"]
+    with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        httpx.get(f"{process.stdout.readline().split()[-1]}/health").raise_for_status()
+        taken = time.perf_counter() - began
+        process.terminate()
     return taken
 
 
