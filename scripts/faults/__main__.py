@@ -51,11 +51,12 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     began = time.monotonic()
     names = options.names or list(CAMPAIGNS)
+    broken = False
     if options.fresh:
         for name in names:
             (OUT / f"{name}-{options.seed}.jsonl").unlink(missing_ok=True)
     if len(names) == 1:
-        broken = not _run(names[0], options)
+        _run(names[0], options)
     else:
         with ThreadPoolExecutor(max_workers=options.jobs) as lanes:
             broken = not all(lanes.map(partial(_run_apart, names=names, options=options), names))
@@ -70,13 +71,12 @@ def _tries(name: str, options: argparse.Namespace) -> Tries:
     return Tries(name, OUT, seed=options.seed, minutes=options.minutes, only=options.only)
 
 
-def _run(name: str, options: argparse.Namespace) -> bool:
+def _run(name: str, options: argparse.Namespace) -> None:
     print(f"{name}: {CAMPAIGNS[name].does}", flush=True)
     try:
         importlib.import_module(f"scripts.faults.{name}").run(_tries(name, options))
     except OutOfTime:
         print(f"{name}: its {options.minutes:.1f} minutes are over; the same command continues it", flush=True)
-    return True
 
 
 def _run_apart(name: str, *, names: Sequence[str], options: argparse.Namespace) -> bool:

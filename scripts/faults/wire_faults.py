@@ -128,11 +128,14 @@ Part = Literal["nothing", "head", "three", "all but one", "all"]
 Ending = Literal["reset", "close", "stall", "end"]
 
 
-async def _cut(x: Exchange, part: Part, ending: Ending) -> None:
+async def _cut(x: Exchange, part: Part, ending: Ending, then: Callable[[bytes], bytes] = lambda _: b"") -> None:
+    """Send a part of the answer, and what `then` makes of the event after it."""
     events = await x.reply()
     if part != "nothing":
-        count = {"head": 0, "all but one": len(events) - 1, "all": len(events)}.get(part)
-        await x.stream(*events[: piece_at(events, 3) if count is None else count], end=ending == "end")
+        found = {"head": 0, "all but one": len(events) - 1, "all": len(events)}.get(part)
+        count = piece_at(events, 3) if found is None else found
+        await x.stream(*events[:count], end=ending == "end")
+        await x.send(then(b"".join(events[count : count + 1])))
     await _end(x, ending)
 
 
@@ -154,14 +157,6 @@ async def _reset_inside_head(x: Exchange) -> None:
     await x.reply()
     await x.send(EVENTS[:30])
     x.wire.reset()
-
-
-async def _reset_inside_event(x: Exchange) -> None:
-    events = await x.reply()
-    at = piece_at(events, 3)
-    await x.stream(*events[:at], end=False)
-    await x.send(b"%x\r\n%s" % (len(events[at]), _half(events[at])))
-    await _end(x, "reset")
 
 
 async def _comments_only(x: Exchange) -> None:
@@ -200,13 +195,8 @@ def _status(name: str, status: int, body: str, kind: str = "application/json", *
 SLOW_DOWN: Final = _error("slow down", "rate_limit_exceeded")
 
 
-async def _not_http(x: Exchange) -> None:
-    await x.send(b"\x16\x03\x01\x02\x00SSH-2.0-OpenSSH_9.9\r\n\x00\xff")
-    x.wire.cut()
-
-
-async def _endless_head(x: Exchange) -> None:
-    await x.send("HTTP/1.1 200 OK\r\n" + "x-more: nothing at all\r\n" * 20_000)
+async def _other(x: Exchange, data: bytes) -> None:
+    await x.send(data)
     x.wire.cut()
 
 
@@ -274,14 +264,6 @@ async def _length(x: Exchange, length: Callable[[int], int], ending: Ending) -> 
     await _end(x, ending)
 
 
-async def _chunk_size_wrong(x: Exchange) -> None:
-    events = await x.reply()
-    at = piece_at(events, 3)
-    await x.stream(*events[:at], end=False)
-    await x.send(b"%x\r\n%s\r\n" % (len(events[at]) - 9, events[at]))
-    await x.wire.stall()
-
-
 async def _two_answers(x: Exchange) -> None:
     other = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
     await x.stream(*await x.reply(), end=False)
@@ -300,7 +282,10 @@ FAULTS: Final[tuple[Fault, ...]] = (
     Fault("reset-at-once", _reset_at_once),
     Fault("reset-before-head", partial(_cut, part="nothing", ending="reset")),
     Fault("reset-inside-head", _reset_inside_head),
-    Fault("reset-inside-event", _reset_inside_event),
+    Fault(
+        "reset-inside-event",
+        partial(_cut, part="three", ending="reset", then=lambda event: b"%x\r\n%s" % (len(event), _half(event))),
+    ),
     Fault("reset-after-events", partial(_cut, part="three", ending="reset")),
     Fault("reset-at-end", partial(_cut, part="all", ending="reset")),
     Fault("close-after-events", partial(_cut, part="three", ending="close")),
@@ -327,8 +312,8 @@ FAULTS: Final[tuple[Fault, ...]] = (
     Fault("error-event", _error_event),
     _status("web-page", 200, "<!DOCTYPE html><html><body>Log in to this network</body></html>", "text/html"),
     Fault("empty-answer", partial(_edit, edited=lambda _: [])),
-    Fault("not-http", _not_http),
-    Fault("endless-head", _endless_head),
+    Fault("not-http", partial(_other, data=b"\x16\x03\x01\x02\x00SSH-2.0-OpenSSH_9.9\r\n\x00\xff")),
+    Fault("endless-head", partial(_other, data=b"HTTP/1.1 200 OK\r\n" + b"x-more: nothing at all\r\n" * 20_000)),
     Fault("wrong-types", partial(_edit, edited=lambda events: list(map(_with_wrong_types, events)))),
     Fault("broken-json", partial(_edit, edited=_broken_json)),
     Fault(
@@ -341,7 +326,10 @@ FAULTS: Final[tuple[Fault, ...]] = (
     ),
     Fault("length-too-long", partial(_length, length=lambda size: size + 500, ending="close")),
     Fault("length-too-short", partial(_length, length=lambda size: size // 2, ending="stall")),
-    Fault("chunk-size-wrong", _chunk_size_wrong),
+    Fault(
+        "chunk-size-wrong",
+        partial(_cut, part="three", ending="stall", then=lambda event: b"%x\r\n%s\r\n" % (len(event) - 9, event)),
+    ),
     Fault("two-answers", _two_answers, "right"),
     Fault("late-second-answer", _late_second_answer, "right"),
     Fault("gzip", partial(_body, more=GZIP, encode=gzip.compress), "right"),
