@@ -108,18 +108,6 @@ def _next(names: tuple[str, ...]) -> dict[str, str]:
     return dict(pairwise((*names, names[0])))
 
 
-def _sum(one: int, other: int) -> int | None:
-    return one + other if one + other <= MOST else None
-
-
-def _difference(one: int, other: int) -> int | None:
-    return one - other if one >= other else None
-
-
-def _joined(one: str, other: str) -> str | None:
-    return one + other if len(one + other) <= MAX_COUNTED else None
-
-
 def _chosen(choose: Callable[..., int], one: int, other: int) -> int | None:
     return choose(one, other) if one != other else None
 
@@ -136,11 +124,15 @@ _OPERATIONS: Final = (
     _on_words("sort", "spelling", lambda word: "".join(sorted(word)), LONGEST, undoes="sort"),
     _on_words("first", "spelling", lambda word: word[0], MAX_COUNTED, undoes="first"),
     _on_words("last", "spelling", lambda word: word[-1], MAX_COUNTED, undoes="last"),
-    _on_words("joined", "spelling", _joined, MAX_COUNTED, 2),
+    _on_words(
+        "joined", "spelling", lambda one, two: one + two if len(one + two) <= MAX_COUNTED else None, MAX_COUNTED, 2,
+    ),
     _on_words("letters", "counting", lambda word: str(len(word)), MAX_COUNTED),
     _on_words("vowels", "counting", lambda word: str(sum(map("AEIOU".count, word))), MAX_COUNTED),
-    _on_numbers("plus", "adding", _sum, range(MOST + 1), swaps=True),
-    _on_numbers("minus", "adding", _difference, range(MOST + 1)),
+    _on_numbers(
+        "plus", "adding", lambda one, other: one + other if one + other <= MOST else None, range(MOST + 1), swaps=True,
+    ),
+    _on_numbers("minus", "adding", lambda one, other: one - other if one >= other else None, range(MOST + 1)),
     _on_numbers("times", "multiplying", lambda one, other: one * other, range(13), swaps=True),
     _on_numbers("double", "multiplying", lambda number: 2 * number, range(51), 1),
     _on_numbers("triple", "multiplying", lambda number: 3 * number, range(34), 1),
