@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, AnyStr, Final, NamedTuple
 
 from pydantic_core import PydanticCustomError
 
@@ -25,9 +25,9 @@ from conductor_cli.config import Settings, load_settings
 from conductor_cli.core import events as ev
 from conductor_cli.core.bounded_parsing import parse_toml
 from conductor_cli.core.chat import Attachment, Message, Request, Tool, ToolCall
-from conductor_cli.core.errors import ConfigError, ModelError, PlanError, PolicyError, UsageError
+from conductor_cli.core.errors import ConfigError, ModelError, PolicyError, UsageError
 from conductor_cli.core.media import describe_refused, image_size, media_type_of
-from conductor_cli.core.plan import KeepAnswer, Plan, PlanRules, check_plan
+from conductor_cli.core.plan import Plan, PlanRules, check_plan
 from conductor_cli.core.plan_file import PlanFile, format_plan_file, parse_plan_file
 from conductor_cli.core.plan_formats import PLAN_FORMATS, ParsedStep, PlanFormatContext
 from conductor_cli.core.pool import Limits
@@ -52,16 +52,14 @@ from conductor_cli.state.trace_file import read_events
 from conductor_cli.views.trace_text import page_text, trace_lines
 from scripts.faults.wire import Recorder
 from tests import media_files, tiny_gguf
+from tests.core.plan_formats.reading import read
 from tests.servers import SeenStep, Speaker
 
 WORKERS: Final = ("alpha", "beta", "gamma")
 
-SMALL: Final = 4096  # bytes of an event that the parser of streams takes here
-Parsed = tuple[tuple[ParsedStep | KeepAnswer, ...], bool]  # what was read of a plan, and whether it was read to its end
 
-
-def pieces(data: bytes, seed: int) -> Iterator[bytes]:
-    """The bytes, cut somewhere: where depends on `seed` alone."""
+def pieces(data: AnyStr, seed: int) -> Iterator[AnyStr]:
+    """Bytes or a text, cut somewhere: where depends on `seed` alone."""
     at = 0
     while at < len(data):
         seed = (seed * 1103515245 + 12345) & 0x7FFFFFFF
@@ -74,21 +72,21 @@ def check_plan_format(name: str, data: bytes) -> None:
     """A plan is read the same way whole and in pieces, obeys its rules, and reads again as it was written."""
     context = _context(name, data[:1])
     text = data[1:].decode("utf-8", "replace")
-    whole, ended = _parse(name, context, [text])
-    cut = _parse(name, context, [piece.decode() for piece in _letters(text, len(data))])
+    whole, fault, _ = read(name, [text], context)
+    cut, other_fault, _ = read(name, list(pieces(text, len(data))), context)
     steps = [item.step for item in whole if isinstance(item, ParsedStep)]
-    if not ended:
+    if fault:
         # In pieces a step may be released before the fault is seen, and whole as well: both have the same beginning.
-        assert all(one == other for one, other in zip(whole, cut[0], strict=False)), f"whole {whole}, cut {cut[0]}"
+        assert all(one == other for one, other in zip(whole, cut, strict=False)), f"whole {whole}, cut {cut}"
         return
-    assert cut == (whole, ended), f"whole {whole}, in pieces {cut}"
+    assert (cut, other_fault) == (whole, None), f"whole {whole}, in pieces {cut}: {other_fault}"
     if not steps:
         return
     plan = Plan(steps=tuple(steps))
     check_plan(plan, context.rules)
     written = PLAN_FORMATS[name].render(plan, context)
-    again, complete = _parse(name, context, [written])
-    assert complete, f"what was written does not read: {written!r}"
+    again, fault, _ = read(name, [written], context)
+    assert fault is None, f"what was written does not read: {written!r}"
     second = Plan(steps=tuple(item.step for item in again if isinstance(item, ParsedStep)))
     assert PLAN_FORMATS[name].render(second, context) == written, f"{written!r} reads as {second}"
 
@@ -102,25 +100,6 @@ def _context(name: str, head: bytes) -> PlanFormatContext:
         rules=rules, labels=labels, constrained=bool(bits & 16), reasoning=bool(bits & 32) and not single,
         single=single,
     )  # fmt: skip
-
-
-def _letters(text: str, seed: int) -> Iterator[bytes]:
-    at = 0
-    for piece in pieces(bytes(len(text)), seed):
-        yield text[at : at + len(piece)].encode("utf-8", "replace")
-        at += len(piece)
-
-
-def _parse(name: str, context: PlanFormatContext, texts: list[str]) -> Parsed:
-    parser = PLAN_FORMATS[name].parser(context)
-    found: list[ParsedStep | KeepAnswer] = []
-    try:
-        for text in texts:
-            found += parser.feed(text)
-        found += parser.end()
-    except PlanError:
-        return tuple(found), False
-    return tuple(found), True
 
 
 def check_plan_file(data: bytes) -> None:
@@ -137,25 +116,6 @@ def check_plan_file(data: bytes) -> None:
 
 def _limits(file: PlanFile) -> Limits:
     return replace(Limits(), **{name.partition(".")[2]: value for name, value in file.limits.items()})
-
-
-def check_sse(data: bytes) -> None:
-    """A stream gives the same events however it is cut, and the events read again as they were."""
-    whole, cut = _events([data]), _events(pieces(data, len(data)))
-    assert whole == cut, f"whole {whole!r:.200}, in pieces {cut!r:.200}"
-    text = "".join("data: " + event.replace("\n", "\ndata: ") + "\n\n" for event in whole or ())
-    if "\r" not in text and len(text) < SMALL:
-        assert _events([text.encode()]) == (whole or []), f"{whole!r:.200} reads as other events"
-
-
-def _events(parts: Iterator[bytes] | list[bytes]) -> list[str] | None:
-    parser, found = SseParser(limit=SMALL), list[str]()
-    try:
-        for part in parts:
-            found += parser.feed(part)
-    except ModelError:
-        return None
-    return found
 
 
 def check_reply(api: str, data: bytes) -> None:
@@ -414,9 +374,9 @@ def _targets() -> dict[str, Target]:
         for name in ("native", "published", "json")
     }
     found["plan file"] = Target(check_plan_file, lambda: SEEDS["plan file"], (b'"given"', b'"conversation"', b'"cost"'))
-    found["sse"] = Target(check_sse, partial(_replies, "anthropic"), (b"data: ", b"data", b":", b"event: "))
+    marks = (b"<think>", b"data: ", b"event: ")
     for api in ("chat-completions", "responses", "anthropic", "gemini"):
-        found[f"reply {api}"] = Target(partial(check_reply, api), partial(_replies, api), (b"<think>",))
+        found[f"reply {api}"] = Target(partial(check_reply, api), partial(_replies, api), marks)
     tables = (b"[[", b'"""', b"inf", b"nan", b"1979-05-27", b"0x", b"= {", b"policy.", b"self")
     found["settings"] = Target(
         partial(check_settings, file=FILE.with_name("config.toml")), lambda: SEEDS["settings"], tables, 200

@@ -89,19 +89,16 @@ class Screen:
                 self._read += data
 
 
+@dataclass(frozen=True, slots=True)
 class Command:
     """A command that has been forked."""
 
-    def __init__(
-        self, pid: int, place: Path, streams: Sequence[int], tracer: subprocess.Popen[str] | None, server: Prefork,
-        screen: Screen | None,
-    ) -> None:  # fmt: skip
-        self.pid = pid
-        self.screen = screen
-        self._place = place
-        self._streams = streams
-        self._tracer = tracer
-        self._server = server
+    pid: int
+    place: Path
+    streams: Sequence[int]
+    tracer: subprocess.Popen[str] | None
+    server: Prefork
+    screen: Screen | None
 
     @property
     def is_running(self) -> bool:
@@ -114,16 +111,16 @@ class Command:
 
     def ended(self, seconds: float = 20.0) -> Ended:
         """Wait for its end; a command that takes longer is killed."""
-        code = self._server.wait(self.pid, seconds)
+        code = self.server.wait(self.pid, seconds)
         if code is None:
             self.signal(signal.SIGKILL)
-            self._server.wait(self.pid, 5.0)
+            self.server.wait(self.pid, 5.0)
         hits: tuple[str, ...] = ()
-        if self._tracer is not None:
-            self._tracer.communicate(timeout=10)
-            lines = (self._place / "strace").read_text("utf-8", "replace").splitlines()
+        if self.tracer is not None:
+            self.tracer.communicate(timeout=10)
+            lines = (self.place / "strace").read_text("utf-8", "replace").splitlines()
             hits = tuple(line for line in lines if "(INJECTED)" in line or "+++ killed by SIGKILL" in line)
-        out, err = map(_read_all, self._streams)
+        out, err = map(_read_all, self.streams)
         if self.screen is not None:
             out = self.screen.close()
             err = "\n".join(self.screen.last_lines(3))

@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -219,18 +219,18 @@ async def _difference(first: Round, second: Round, case: Case) -> str:
     return "" if {was, now} <= found else f"{case.question!r} was answered {was!r}, then {now!r}"
 
 
+@dataclass
 class Round:
     """All questions once, by clients of which a part is faulty."""
 
-    def __init__(self, port: int, chance: random.Random, *, faulty: float) -> None:
-        self.answers: dict[str, str] = {}
-        self.problems: list[str] = []
-        self.clients: Counter[str] = Counter()
-        self.asked = set[str]()
-        self.seconds = 0.0
-        self._port = port
-        self._chance = chance
-        self._faulty = faulty
+    port: int
+    chance: random.Random
+    faulty: float
+    answers: dict[str, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    clients: Counter[str] = field(default_factory=Counter)
+    asked: set[str] = field(default_factory=set)
+    seconds: float = 0.0
 
     async def ask_all(self, cases: tuple[Case, ...], ends: float) -> None:
         """Ask these, so many at the same time, and no more once the clock is at `ends`."""
@@ -252,17 +252,17 @@ class Round:
         return await asyncio.gather(*(self._act(_ask, case) for _ in range(count)))
 
     async def _act(self, behave: Behaviour, case: Case) -> str | None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             async with asyncio.timeout(SECONDS):
-                return await behave(Client(reader, writer, case.question, self._chance))
+                return await behave(Client(reader, writer, case.question, self.chance))
         finally:
             writer.close()
             with suppress(OSError):
                 await writer.wait_closed()
 
     async def _ask(self, case: Case) -> None:
-        behave = self._chance.choice(BROKEN if self._chance.random() < self._faulty else SOUND)
+        behave = self.chance.choice(BROKEN if self.chance.random() < self.faulty else SOUND)
         name = behave.__name__.strip("_")
         self.clients[name] += 1
         try:
