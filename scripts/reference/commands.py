@@ -91,18 +91,15 @@ class Command:
     @property
     def usage(self) -> str:
         pieces = ["[OPTIONS]"] if self.options else []
-        pieces += [_usage_of(argument) for argument in self.arguments]
+        for argument in self.arguments:
+            text = argument.metavar + ("..." if argument.many else "")
+            pieces.append(text if argument.required else f"[{text}]")
         return " ".join([*pieces, "COMMAND ..."] if self.commands else pieces)
 
     def walk(self) -> Iterator[Command]:
         yield self
         for command in self.commands:
             yield from command.walk()
-
-
-def _usage_of(argument: Parameter) -> str:
-    text = argument.metavar + ("..." if argument.many else "")
-    return text if argument.required else f"[{text}]"
 
 
 def read(app: typer.Typer, name: str) -> Command:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from scripts.reference.commands import EXITS, Command, Parameter
-from scripts.reference.topics import Part, Topic
+from scripts.reference.topics import Topic
 
+BAR = "\\|"  # a bar inside a table
 HEAD = """# The command line
 
 Generated from the commands by `make docs`; `make check` fails when it is stale. `conductor COMMAND --help` says the
@@ -17,7 +18,8 @@ same. The commands are also called `conductor-llm`, for where another program ow
 def page(root: Command) -> str:
     """The whole page."""
     commands = [line for command in root.walk() for line in _command(command)]
-    return "\n".join([HEAD, *commands, *_exits()])
+    exits = _table(("Code", "Meaning"), [(str(code), meaning) for code, meaning in EXITS.items()])
+    return "\n".join([HEAD, *commands, "## Exit codes\n", *exits])
 
 
 def topic(topic: Topic) -> str:
@@ -33,7 +35,9 @@ def _topic(topic: Topic) -> Iterator[str]:
         yield f"## {chapter.title}\n"
         yield from [chapter.text + "\n"] if chapter.text else []
         for part in chapter.parts:
-            yield from _part(part)
+            yield from [f"### `{part.title}`\n"] if part.title else []
+            yield from [part.text + "\n"] if part.text else []
+            yield from _table(part.columns, [(f"`{row[0]}`", *row[1:]) for row in part.rows])
     yield from ["## Examples\n"] if topic.examples else []
     yield from _examples(topic.examples, topic.language)
 
@@ -44,12 +48,6 @@ def _examples(examples: Sequence[tuple[str, str]], language: str) -> Iterator[st
         yield f"```{language}\n{lines}\n```\n"
 
 
-def _part(part: Part) -> Iterator[str]:
-    yield from [f"### `{part.title}`\n"] if part.title else []
-    yield from [part.text + "\n"] if part.text else []
-    yield from _table(part.columns, [(f"`{row[0]}`", *row[1:]) for row in part.rows])
-
-
 def _command(command: Command) -> Iterator[str]:
     name = f"conductor{command.path}"
     yield f"{'#' * min(2 + max(0, len(command.words) - 1), 6)} `{name}`\n"
@@ -57,14 +55,11 @@ def _command(command: Command) -> Iterator[str]:
     if command.text:
         yield command.text + "\n"
     yield from _table(("Argument", "Meaning"), [_row(argument) for argument in command.arguments])
-    yield from _table(("Command", "What it does"), [_child(child) for child in command.commands])
+    anchor = name.replace(" ", "-")
+    below = [(f"[`{child.words[-1]}`](#{anchor}-{child.words[-1]})", child.summary) for child in command.commands]
+    yield from _table(("Command", "What it does"), below)
     yield from _table(("Option", "Meaning"), [_row(option) for option in command.options])
     yield from _examples(command.examples, "sh")
-
-
-def _child(command: Command) -> tuple[str, str]:
-    anchor = f"conductor{command.path}".replace(" ", "-")
-    return f"[`{command.words[-1]}`](#{anchor})", command.summary
 
 
 def _row(each: Parameter) -> tuple[str, str]:
@@ -75,13 +70,4 @@ def _row(each: Parameter) -> tuple[str, str]:
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
     if rows:
         yield f"| {' | '.join(head)} |\n|{'---|' * len(head)}"
-        yield "\n".join(f"| {' | '.join(map(_cell, row))} |" for row in rows) + "\n"
-
-
-def _exits() -> Iterator[str]:
-    yield "## Exit codes\n"
-    yield from _table(("Code", "Meaning"), [(str(code), meaning) for code, meaning in EXITS.items()])
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+        yield "\n".join(f"| {' | '.join(cell.replace('|', BAR) for cell in row)} |" for row in rows) + "\n"

@@ -66,25 +66,24 @@ def _topic(name: str, chapters: Sequence[Chapter], **values: object) -> Topic:
 
 def settings() -> Topic:
     """The settings, by section."""
-    sections = dict.fromkeys(item.name.partition(".")[0] for item in SETTINGS)
+    sections: dict[str, list[tuple[str, ...]]] = {}
+    for item in SETTINGS:
+        sections.setdefault(item.name.partition(".")[0], []).append(_setting(item))
+    columns = ("Setting", "Default", "Variable", "Meaning")
+    parts = tuple(Part(title=f"[{name}]", columns=columns, rows=tuple(rows)) for name, rows in sections.items())
     keys = {"every": WORKER_FIELDS, "remote": REMOTE_OPTIONS, "local": LOCAL_OPTIONS}
     workers = TEXTS["config"]["workers"].format(
         **{name: ", ".join(f"`{key}`" for key in each) for name, each in keys.items()}
     )
     variables = tuple((f"{PREFIX}{name}", text) for name, text in TEXTS["config"]["variables"].items())
     return _topic("config", (
-        Chapter(title="Sections", parts=tuple(_section(name) for name in sections)),
+        Chapter(title="Sections", parts=parts),
         Chapter(title="Workers and pools", text=workers),
         Chapter(
             title="Environment", text="In addition to the variable of each setting:",
             parts=(Part(title="", columns=("Variable", "Meaning"), rows=variables),),
         ),
     ))  # fmt: skip
-
-
-def _section(name: str) -> Part:
-    rows = tuple(_setting(item) for item in SETTINGS if item.name.startswith(f"{name}."))
-    return Part(title=f"[{name}]", columns=("Setting", "Default", "Variable", "Meaning"), rows=rows)
 
 
 def _setting(item: Setting) -> tuple[str, ...]:
