@@ -29,7 +29,7 @@ MEANS: Final = ("held-out phrasings", "known phrasings")
 
 def plan(out: Path, *, seeds: Sequence[int], minutes: float, steps: int | None) -> tuple[Stage, ...]:
     """All stages below `out`. Of those that need no other, the longest comes first."""
-    bounds = ("--out", str(out), "--minutes", f"{minutes:g}", "--threads", "1")
+    bounds = ("--out", str(out), "--minutes", f"{minutes:g}")
     return (
         Stage(name="cold", makes=COLD, command=(*TRAIN, "conductor", "--stage", "cold", *bounds)),
         *(Stage(name=name, makes=f"{name}.gguf", command=(*TRAIN, "worker", name, *bounds)) for name in WORKERS),
@@ -44,7 +44,7 @@ def _practice(out: Path, seed: int, minutes: float, steps: int | None) -> Iterat
     folder = f"seed-{seed}" + (f"-steps-{steps}" if steps else "")
     made, over = f"{folder}/grpo-*/conductor.gguf", ("--workers", str(out))
     course = ("--seed", str(seed), *(("--steps", str(steps)) if steps else ()), "--start", f"@{COLD}")
-    bounds = ("--out", str(out / folder), "--minutes", f"{minutes:g}", "--threads", "1")
+    bounds = ("--out", str(out / folder), "--minutes", f"{minutes:g}")
     yield Stage(
         name=f"grpo-{seed}", makes=made, needs=(*FILES, COLD), work_folder=folder,
         command=(*TRAIN, "conductor", "--stage", "grpo", *course, *bounds, *over),

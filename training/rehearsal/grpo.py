@@ -20,7 +20,7 @@ from training.rehearsal.asking import END, PAD, Bank, build
 from training.rehearsal.exercises import LEGS, STRONG, RehearsalCurriculum, draw_exercises, rehearsal
 from training.rehearsal.plan_lessons import COURSE
 from training.rehearsal.rollouts import build_rollouts
-from training.rehearsal.supervised import export, loaded, rounded, use_threads
+from training.rehearsal.supervised import export, loaded, rounded
 from training.rehearsal.world import draw_problems
 
 with require("torch"):
@@ -36,20 +36,20 @@ EVALUATE_EVERY: Final = 25  # steps between two evaluations
 
 
 def train_seed(
-    out: Path, *, minutes: float, threads: int, say: Callable[[str], None], seed: int | None = None,
-    steps: int | None = None, start: Path | None = None, workers: Path | None = None,
+    out: Path, seed: int, *, minutes: float, say: Callable[[str], None], steps: int | None, start: Path | None,
+    workers: Path | None,
 ) -> bool:  # fmt: skip
     """The whole course of a seed, leg by leg, or its first `steps`. True if it is done.
 
     Without `start` and `workers`, the shipped files are used. Raises `ConfigError` or `ModelError`.
     """
-    use_threads(threads)
-    number, began = 1 if seed is None else seed, time.monotonic()
+    torch.set_num_threads(1)
+    began = time.monotonic()
     model_file, tokenizer = start or SHIPPED / "cold.gguf", build()
     for leg in range(1, 2 if steps else LEGS + 1):
-        practice = rehearsal(steps=steps, seed=number, leg=leg)
+        practice = rehearsal(steps=steps, seed=seed, leg=leg)
         last = steps or leg == LEGS
-        directory = out / (f"grpo-{number}-{practice.steps}" if last else f"leg-{leg}")
+        directory = out / (f"grpo-{seed}-{practice.steps}" if last else f"leg-{leg}")
         left, made = 60 * minutes + began - time.monotonic(), directory / "conductor.gguf"
         if not made.exists():
             model = loaded(model_file, COURSE)

@@ -221,11 +221,6 @@ class Training:
         return self.step >= self.course.steps
 
 
-def use_threads(count: int) -> None:
-    """How many threads torch may have."""
-    torch.set_num_threads(count)
-
-
 def begin(course: Course, tokenizer: Tokenizer) -> Training:
     """A training before its first step."""
     model = new_model(course, tokenizer.get_vocab_size())
@@ -347,13 +342,13 @@ def _damaged(path: Path, error: Exception) -> ConfigError:
     return ConfigError(f"{path} is damaged: {problem}", hint="remove it to start over")
 
 
-def train_file(course: Course, directory: Path, *, minutes: float, threads: int, say: Callable[[str], None]) -> bool:
+def train_file(course: Course, directory: Path, *, minutes: float, say: Callable[[str], None]) -> bool:
     """Train a worker, or the conductor before GRPO, for at most `minutes`.
 
     True if all steps are done and the file is written. Raises `ConfigError` for a state that cannot be resumed,
     `ModelError` if the file cannot be written.
     """
-    use_threads(threads)
+    torch.set_num_threads(1)  # two trainings side by side are faster than one with two threads
     state, tokenizer = directory / f"{course.name}.state", build()
     training = resume(course, tokenizer, state)
     if training.step:

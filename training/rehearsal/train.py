@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 Out = Annotated[Path, typer.Option(help="directory for the state and the finished file")]
 Minutes = Annotated[float, typer.Option(help="stop after this time", min=0)]
-Threads = Annotated[int, typer.Option(help="threads of torch; prefer two jobs with one thread", min=1)]
 Directory = Annotated[Path | None, typer.Argument(help="directory of the files; default: the package")]
 Workers = Annotated[Path | None, typer.Option(help="directory of the workers' files; default: the package")]
 Count = Annotated[int, typer.Option(help="questions for each row", min=1)]
@@ -36,38 +35,35 @@ app = typer.Typer(help="Train the demo models from nothing.", no_args_is_help=Tr
 
 @app.command()
 def worker(
-    name: Annotated[str, typer.Argument(help="a skill, checker or generalist")],
-    out: Out = OUT, minutes: Minutes = 20.0, threads: Threads = 1,
-) -> None:  # fmt: skip
+    name: Annotated[str, typer.Argument(help="a skill, checker or generalist")], out: Out = OUT, minutes: Minutes = 20.0
+) -> None:
     """Train a worker. With exit code 3 there is more to do: run it again."""
     course = course_of(name)
     from training.rehearsal.supervised import train_file
 
-    _end(name, over=train_file(course, out, minutes=minutes, threads=threads, say=print_line))
+    _end(name, over=train_file(course, out, minutes=minutes, say=print_line))
 
 
 @app.command()
 def conductor(
     stage: Annotated[Literal["cold", "grpo"], typer.Option(help="supervised training, or GRPO")] = "grpo",
-    out: Out = OUT, minutes: Minutes = 20.0, threads: Threads = 1,
+    out: Out = OUT, minutes: Minutes = 20.0,
     seed: Annotated[int, typer.Option(help="random seed for exercises, pools and plans")] = 1,
     steps: Annotated[int | None, typer.Option(help="number of GRPO steps, for a short training", min=1)] = None,
     start: Annotated[Path | None, typer.Option(help="file to start from; default: the shipped one")] = None,
     workers: Workers = None,
 ) -> None:  # fmt: skip
     """Train the conductor. With exit code 3 there is more to do: run it again."""
-    bounds = {"minutes": minutes, "threads": threads}
     if stage == "cold":
         from training.rehearsal.plan_lessons import COURSE
         from training.rehearsal.supervised import train_file
 
-        over = train_file(COURSE, out, **bounds, say=print_line)  # type: ignore[arg-type]
+        over = train_file(COURSE, out, minutes=minutes, say=print_line)
     else:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when transformers is imported; all models are here
         from training.rehearsal.grpo import train_seed
 
-        given = {"seed": seed, "steps": steps, "start": start, "workers": workers}
-        over = train_seed(out, **bounds, say=print_line, **given)  # type: ignore[arg-type]
+        over = train_seed(out, seed, minutes=minutes, say=print_line, steps=steps, start=start, workers=workers)
     _end("conductor", over=over)
 
 

@@ -58,8 +58,8 @@ def model(tokenizer: Any) -> Any:
 
 def test_interrupted_supervised_training_resumes_and_writes_a_file(tmp_path: Path, tokenizer: Any) -> None:
     said: list[str] = []
-    assert not train_file(SMALL, tmp_path, minutes=0, threads=1, say=said.append)
-    assert train_file(SMALL, tmp_path, minutes=9, threads=1, say=said.append)
+    assert not train_file(SMALL, tmp_path, minutes=0, say=said.append)
+    assert train_file(SMALL, tmp_path, minutes=9, say=said.append)
     state = torch.load(tmp_path / "cold.state", weights_only=True)["model"]
     found = loaded(tmp_path / "cold.gguf", SMALL).state_dict()
     assert state.keys() == found.keys()
