@@ -27,7 +27,7 @@ from typing import Any, Final, Self
 import psutil
 
 from conductor_cli.core.chat import Message, Request
-from conductor_cli.core.events import Event, Mode, PlanReady, StepStarted
+from conductor_cli.core.events import Mode, PlanReady, StepStarted
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.plan_formats import PLAN_FORMATS
 from conductor_cli.core.policy import plan_rules
@@ -195,17 +195,22 @@ PAIRS = 5  # how often the prefix is taken from disk
 
 async def main(job: Mapping[str, Any], began: float, what: str, number: int) -> Found:
     """Measure what is named."""
-    took = {"import": time.monotonic() - began}
+    took: dict[str, float] = {}
+
+    def note(thing: str) -> None:
+        took.setdefault(thing, time.monotonic() - began)
+
+    note("import")
     cache = Path(job["cache"])
     if what == "restore":
         return await restore(Path(job["model"]), cache, job["context"])
     async with loaded(Path(job["model"]), cache, job["context"]) as model:
-        took["load"] = time.monotonic() - began
+        note("load")
         if what == "decode":
             return await decode(model, number)
         if what == "live":
             return await live(model, number)
-        return await one(model, "mini" if what == "mini" else "auto", number, Clock(began, took))
+        return {"took": took} | await one(model, "mini" if what == "mini" else "auto", number, note)
 
 
 @asynccontextmanager
@@ -219,45 +224,36 @@ async def loaded(path: Path, cache: Path, context: int) -> AsyncIterator[Llama]:
         await model.close()
 
 
-class Clock:
-    """When each thing happened first."""
-
-    def __init__(self, began: float, took: dict[str, float]) -> None:
-        self._began, self.took = began, took
-
-    def see(self, event: Event) -> None:
-        """A step was handed to its worker; the plan is whole."""
-        name = {StepStarted: "step", PlanReady: "plan"}.get(type(event))
-        if name is not None:
-            self.took.setdefault(name, time.monotonic() - self._began)
-
-
 def conductor(model: Llama, mode: Mode = "auto") -> Conductor:
     """Over workers that answer at once."""
     workers = {name: ScriptedModel(scripts=[["Done."]]) for name in POOL.names}
     return Conductor(model=model, pool=POOL, workers=workers, mode=mode, constrained=True)
 
 
-async def asked(conductor: Conductor, question: Question, clock: Clock | None = None) -> tuple[Plan, Usage]:
-    """The plan that a question gets, and what it cost."""
+async def asked(
+    conductor: Conductor, question: Question, note: Callable[[str], None] = lambda _: None
+) -> tuple[Plan, Usage]:
+    """The plan that a question gets, and what it cost. Notes when a step was handed to its worker, and the plan."""
     ready: PlanReady | None = None
     async for event, _ in start_run(conductor, question):
-        if clock is not None:
-            clock.see(event)
-        ready = event if isinstance(event, PlanReady) else ready
+        if isinstance(event, StepStarted):
+            note("step")
+        elif isinstance(event, PlanReady):
+            note("plan")
+            ready = event
     if ready is None or not isinstance(ready.plan, Plan):
         raise SystemExit("there is no plan")
     return ready.plan, ready.usage
 
 
-async def one(model: Llama, mode: Mode, refused: int, clock: Clock) -> Found:
+async def one(model: Llama, mode: Mode, refused: int, note: Callable[[str], None]) -> Found:
     """One question from a new process."""
     with Forced(spelled(PLAN), refused) as forced:
-        plan, usage = await asked(conductor(model, mode), QUESTION, clock)
+        plan, usage = await asked(conductor(model, mode), QUESTION, note)
     if mode == "auto" and plan != PLAN:
         raise SystemExit(f"the plan is another one: {plan}")
     return {
-        "took": clock.took, "peak": peak(), "draws": [draw for reply in forced.draws for draw in reply],
+        "peak": peak(), "draws": [draw for reply in forced.draws for draw in reply],
         "refusals": forced.refusals, "read": usage.tokens_in, "cached": usage.tokens_cached,
     }  # fmt: skip
 
