@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NoReturn
 
 DONE, MISSED, UNFINISHED = 0, 1, 3
 """Exit codes of a stage: it is done; its table misses a bound; its minutes are over before it is done."""
@@ -52,30 +52,6 @@ class Stage:
     needs: tuple[str, ...] = ()
     prints: bool = False
     work_folder: str = ""
-
-
-class StageCall(NamedTuple):
-    """One call of a stage that has ended. `wall` and `processor` are in seconds."""
-
-    stage: Stage
-    code: int
-    wall: float
-    processor: float
-    lines: tuple[str, ...]
-
-    @property
-    def done(self) -> bool:
-        """A crashed program has the exit code of a missed bound, so its output is checked, too."""
-        return self.code == DONE or (self.missed and self.stage.prints)
-
-    @property
-    def missed(self) -> bool:
-        return self.code == MISSED and any("MISSED" in line for line in self.lines)
-
-    @property
-    def unfinished(self) -> bool:
-        """A wrong setting has the same exit code, and prints an error."""
-        return self.code == UNFINISHED and not any(line.startswith("error: ") for line in self.lines)
 
 
 class Workspace:
@@ -128,20 +104,20 @@ class Workspace:
         write(self._inputs_file, json.dumps({**recorded, stage.name: now}, indent=1))
         self._running.add(stage.name)
 
-    def call(self, stage: Stage) -> StageCall:
-        """Call a prepared stage once and print its lines. Runs in a thread of its own."""
+    def call(self, stage: Stage) -> bool:
+        """Call a prepared stage once, print its lines and how it ended. Returns whether it failed. Runs in a thread."""
         try:
             return self._call(stage)
         finally:
             self._running.discard(stage.name)
 
-    def _call(self, stage: Stage) -> StageCall:
+    def _call(self, stage: Stage) -> bool:
         at, started = datetime.now(UTC), time.monotonic()
         command = [str(self.found(word[1:])) if word.startswith("@") else word for word in stage.command]
         print_line(f"{stage.name}: python {shlex.join(command[1:])}")
         with self._lock:
             if self._stopped:
-                return StageCall(stage, -signal.SIGTERM, 0.0, 0.0, ())
+                return True
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                 text=True, errors="replace", env=environment(self.out), start_new_session=True, pass_fds=self._lock_fds,
@@ -154,19 +130,31 @@ class Workspace:
                 lines.append(line)
                 print_line(line if line.startswith(f"{stage.name}: ") else f"{stage.name}: {line}")
         _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
+        code = process.returncode = os.waitstatus_to_exitcode(status)
         wall, processor = time.monotonic() - started, used.ru_utime + used.ru_stime
-        call = StageCall(stage, process.returncode, wall, processor, tuple(lines))
-        if stage.prints and call.done:
+        # A program that crashed has the exit code of a missed bound, and one with a wrong setting that of an unfinished
+        # stage, so what they print decides.
+        missed = code == MISSED and any("MISSED" in line for line in lines)
+        done = code == DONE or (missed and stage.prints)
+        unfinished = code == UNFINISHED and not any(line.startswith("error: ") for line in lines)
+        if stage.prints and done:
             write(self.out / stage.makes, "\n".join(lines) + "\n")
         entry = {
             "stage": stage.name, "at": at.isoformat(timespec="milliseconds"), "wall": round(wall, 2),
-            "processor": round(processor, 2), "exit": call.code,
+            "processor": round(processor, 2), "exit": code,
         }  # fmt: skip
         with self._lock, self._log.open("a", encoding="utf-8") as file:
             self._pids.discard(process.pid)
             file.write(json.dumps(entry) + "\n")
-        return call
+        minutes = f"{wall / 60:.1f} min, {processor / 60:.1f} of processor time"
+        made = done and self.found(stage.makes) is not None
+        if made:
+            print_line(f"{stage.name}: done ({minutes}){', and a bound is MISSED' if missed else ''}")
+        elif unfinished:
+            print_line(f"{stage.name}: more to do ({minutes})")
+        else:
+            print_line(f"{stage.name}: FAILED, exit code {code} ({minutes}); run the same command again to resume")
+        return not (made or unfinished)
 
     def stop(self) -> None:
         """End the running calls and start no other. What they have stored stays."""
@@ -194,7 +182,7 @@ class Workspace:
 
 def run_stages(work: Workspace, jobs: int) -> int:
     """Call the stages that are missing, at most `jobs` in parallel. Returns 0 if all are done, 1 if one failed."""
-    running: dict[Future[StageCall], Stage] = {}
+    running: dict[Future[bool], Stage] = {}
     failed = False
     with ThreadPoolExecutor(max_workers=jobs) as threads:
         try:
@@ -207,24 +195,11 @@ def run_stages(work: Workspace, jobs: int) -> int:
                     break
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     del running[future]
-                    failed |= not report_call(work, future.result())
+                    failed |= future.result()
         except Stopped:
             work.stop()
             raise
     return 1 if failed else 0
-
-
-def report_call(work: Workspace, call: StageCall) -> bool:
-    """Print how a call ended. Returns whether it succeeded."""
-    name, minutes = call.stage.name, f"{call.wall / 60:.1f} min, {call.processor / 60:.1f} of processor time"
-    if call.done and work.found(call.stage.makes) is not None:
-        print_line(f"{name}: done ({minutes}){', and a bound is MISSED' if call.missed else ''}")
-        return True
-    if call.unfinished:
-        print_line(f"{name}: more to do ({minutes})")
-        return True
-    print_line(f"{name}: FAILED, exit code {call.code} ({minutes}); run the same command again to resume")
-    return False
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
