@@ -1,8 +1,6 @@
-"""The local conductor beside what a developer writes first, on a planner model of the machine.
+"""The local conductor beside what a developer writes first: `bench_conductor.py FILE.gguf`; README.md says how.
 
-`bench_conductor.py FILE.gguf` ends with 1 when a bound does not hold. With a model of 7B it takes a quarter of an hour
-and 12 GB of memory, and writes results-conductor.md. Smaller models are for trying it out: they have no bounds against
-the naive script, and write nothing.
+It ends with 1 when a bound does not hold, and writes results-conductor.md if the model has about 7B.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """Learning from ratings, over SIMULATED workers: scripted models that are right with a probability that is known.
 
-Everything else is real: the run, the planner's prompt with its cards, the trace, the shares of a verdict, the
-estimates. The planner is scripted too: it names the worker whose card in the prompt
-has the highest figure. Each answer is rated right after it.
-
-Regret is what the best worker would have answered right more, in expectation. Before the 200 questions that count there
-are 100 with healthy workers, so that the ratings of the past speak for the worker that then gets worse.
+The planner is scripted, too; everything else is real. Regret is what the best worker would have answered right more, in
+expectation. 100 questions with healthy workers come first, so that the past speaks for the worker that gets worse.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""What it saves to start steps while the plan is still being written.
+"""What it saves to start steps while the plan is still being written: README.md says how.
 
-A scripted conductor writes a plan of three independent steps at the pace of a 7B model on two processor cores, 6 tokens
-a second; each step takes 3 seconds. A step may start when its own line is complete, so the ideal is the time of the
-last line and one step more. Beside it the same plan is first written to its end and then run one step after the other.
+A step may start when its own line is complete, so the ideal is the time of the last line and one step more.
 """
 
 from __future__ import annotations

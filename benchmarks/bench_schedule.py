@@ -1,9 +1,7 @@
-"""How close the wall time of a workflow comes to its critical path.
+"""How close the wall time of a workflow comes to its critical path, the longest chain of steps that the answer needs.
 
-Random plans of one to five steps on scripted workers; each step waits 50 ms. The critical path is the longest chain of
-steps that the answer waits for. It is taken from the time that each step took as its worker saw it, since how late the
-system wakes a process is not ours. Beside it stand the same plan as bare tasks of asyncio, run right after ours, and
-the steps counted as 50 ms flat.
+The path is taken from the time that each step took as its worker saw it, since how late the system wakes a process is
+not ours. Beside it stand the same plan as bare tasks of asyncio, run right after ours, and each step as 50 ms flat.
 """
 
 from __future__ import annotations

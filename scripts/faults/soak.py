@@ -1,8 +1,7 @@
 """The soak: rehearsal questions to one server, 32 at a time, from clients that break off in every way.
 
-The same questions are asked twice: first by clients that behave, then at random by clients that do not. What is
-answered the second time must be what was answered the first time. Nothing may hang, and the server must be as large as
-before. Where the time is too short for all of them, as many are asked as it allows: `--minutes 3` asks some hundreds.
+The same questions are asked twice: first by clients that behave, then at random by clients that do not, which get the
+same answers. Nothing may hang or grow. Where the time is too short for all of them, as many are asked as it allows.
 """
 
 from __future__ import annotations

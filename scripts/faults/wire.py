@@ -1,11 +1,8 @@
 """The wire: a server with faults behind every adapter, at every position of three shapes of plans.
 
-A run must end in time with what is right, or say why not. After each fault the same conductor, with its open
-connections, is asked a second question without one, which it must answer.
-
-The answers can be checked. A question has a tag, such as `c1a2b3c4d`, whose first letter is the shape of its plan. The
-answer to a subtask is made of the tag, the number of the part, and a hash of the answers in the prompt, so that no
-answer can pass for another.
+A run must end in time with what is right, or say why not; then the same conductor must answer a question without fault.
+A question has a tag, such as `c1a2b3c4d`, whose first letter is the shape of its plan. The answer to a subtask is made
+of the tag, the number of the part, and a hash of the answers in the prompt, so that no answer can pass for another.
 """
 
 from __future__ import annotations

@@ -2,13 +2,11 @@
 
 Most steps of these lessons name a skill that is made up ("the zorb of FRANCE", and somebody has zorbing): so matching a
 step to a row of the table becomes a habit that holds for words of any kind. Real skills are matched only where a step
-names one itself ("spell it", spelling). What else belongs to which skill ("backwards", "capital") is left for the
-reward to teach: such a step goes to a row at random.
+names one itself ("spell it", spelling); which other words belong to which skill is left for the reward to teach.
 
-A conductor has to find where a clause starts and ends and to copy it, not to understand it, since people phrase things
-in unexpected ways. Clauses with words that are exchanged, added or left out cannot be recited from memory. Half of the
-words that are put in are made up, and half are any words of the vocabulary, also such that only held-out phrasings
-have: a token that was never to be written is one that cannot be copied later. They are put in without their meaning.
+A conductor has to find where a clause starts and ends and to copy it, not to understand it. Clauses with words that are
+exchanged, added or left out cannot be recited from memory. Half of the words that are put in are made up, and half are
+any of the vocabulary: a token that was never to be written is one that cannot be copied later.
 """
 
 from __future__ import annotations
