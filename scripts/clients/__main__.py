@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.app.rehearsal import DEMO_QUESTION
+from scripts.faults.desk import homes
 from tests.cli.stage import COMMAND, SOURCE, Stage
 from tests.servers import Loopback, SeenStep, Wire, delta, usage
 
@@ -88,11 +89,9 @@ class Desk:
         places = [CACHE / "node_modules/.bin", CACHE / "aider/bin", "/usr/local/bin", "/usr/bin", "/bin"]
         nowhere = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:9")
         nowhere |= dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")
-        homes = {f"XDG_{name}_HOME": str(self.home / name.lower()) for name in ("CONFIG", "DATA", "STATE", "CACHE")}
         return {
-            **nowhere, **homes, "HOME": str(self.home), "PATH": ":".join(map(str, places)), "PYTHONPATH": str(SOURCE),
+            **nowhere, **homes(self.home), "PATH": ":".join(map(str, places)), "PYTHONPATH": str(SOURCE),
             "LANG": "C.UTF-8", "TERM": "dumb", "IS_SANDBOX": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1",
-            "PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring",
         }  # fmt: skip
 
 

@@ -47,7 +47,11 @@ class Desk:
         """`place` is a directory of its own. This process gets the environment of the commands, with `more`."""
         self.home = place / "home"
         self.stage = Stage(self.home, plan=THREE)
-        self.prefork = Prefork(place / "fork", _environ(self.home, more))
+        kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
+        own = {"CANARY_KEY": CANARY, "COLUMNS": "80", "HF_HOME": str(self.home / "hf"), "OPENBLAS_NUM_THREADS": "1"}
+        environ = {**kept, **homes(self.home), **own, **more}
+        os.environ.update(environ)
+        self.prefork = Prefork(place / "fork", environ)
         self.may_keep_key: Path | None = None
         self.must_store = True  # whether the settings say that spending and traces must be stored
         self._saved = place / "saved"
@@ -150,16 +154,10 @@ def ending_problem(ended: Ended) -> str:
     return f"it was not explained: {ended.err[-300:]!r}"
 
 
-def _environ(home: Path, others: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the commands, set for this process too."""
-    kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
-    homes = {f"XDG_{name}_HOME": str(home / name.lower()) for name in ("CONFIG", "STATE", "DATA", "CACHE")}
-    more = {"CANARY_KEY": CANARY, "PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring", "COLUMNS": "80"}
-    found = {
-        **kept, **homes, **more, "HOME": str(home), "HF_HOME": str(home / "hf"), "OPENBLAS_NUM_THREADS": "1", **others,
-    }  # fmt: skip
-    os.environ.update(found)
-    return found
+def homes(home: Path) -> dict[str, str]:
+    """The variables of somebody with this home and without a keyring."""
+    places = {f"XDG_{name}_HOME": str(home / name.lower()) for name in ("CONFIG", "STATE", "DATA", "CACHE")}
+    return places | {"HOME": str(home), "PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring"}
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from conductor_cli.core.errors import EXIT_CODES
 from conductor_cli.core.plan import GIVEN
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.models.litellm import preload_litellm
+from scripts.faults.desk import homes
 from scripts.faults.tries import Outcome, Tries
 from scripts.faults.wire_faults import FAULTS, REFUSE, Fault, FaultServer
 from tests.servers import SeenStep, Speaker, Wire
@@ -90,10 +91,7 @@ def run(tries: Tries) -> None:
 
 def private_home(home: Path) -> AbstractContextManager[object]:
     """An environment with a home directory of its own, and with the keys of the workers."""
-    places = {f"XDG_{name}_HOME": str(home / name.lower()) for name in ("CONFIG", "DATA", "STATE", "CACHE")}
-    keys = {f"WIRE_{name.upper()}": f"{KEY}-{name}" for name in WORKERS}
-    null = "keyring.backends.null.Keyring"
-    return patch.dict(os.environ, {"HOME": str(home), "PYTHON_KEYRING_BACKEND": null, **places, **keys})
+    return patch.dict(os.environ, homes(home) | {f"WIRE_{name.upper()}": f"{KEY}-{name}" for name in WORKERS})
 
 
 async def _run_cases(tries: Tries, chosen: list[Case], home: Path) -> None:

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -50,10 +50,6 @@ class Finding(NamedTuple):
     names: tuple[str, ...]
     fixed: tuple[str, ...]
 
-    def is_allowed(self, allowed: Sequence[Allowance], today: date) -> bool:
-        """Whether an entry that has not run out lets it pass."""
-        return any(a.package == self.package and a.id in self.names and today <= a.until for a in allowed)
-
     def __str__(self) -> str:
         mended = f"mended in {', '.join(self.fixed)}" if self.fixed else "not mended in any version"
         return f"{self.package} {self.version}: {', '.join(self.names)}; {mended}"
@@ -71,7 +67,8 @@ def main(words: Sequence[str], *, allowed_file: Path = ALLOWED, packages: Sequen
     except NoAnswerError as problem:
         findings, skipped = [], list(wanted)
         say(f"nobody could be asked: {problem}")
-    refused = [finding for finding in findings if not finding.is_allowed(allowed, today)]
+    passing = {(entry.package, entry.id) for entry in allowed if today <= entry.until}
+    refused = [each for each in findings if not passing & {(each.package, name) for name in each.names}]
     for finding in refused:
         say(f"known vulnerability: {finding}")
     for note in notes(allowed, findings, today, complete=not skipped):
@@ -112,14 +109,12 @@ def ask(packages: Sequence[Pin], more: Sequence[str]) -> tuple[list[Finding], li
         versions[name] += 1
     reported = [each for some in rounds.values() for each in report(some, more)]
     audited = {(each["name"], each["version"]): each["vulns"] for each in reported if "vulns" in each}
-    findings = [finding(pin, each) for pin, known in audited.items() for each in known]
+    findings = [
+        Finding(*pin, tuple(dict.fromkeys((each["id"], *each.get("aliases", ())))), tuple(each["fix_versions"]))
+        for pin, known in audited.items()
+        for each in known
+    ]
     return findings, [pin for pin in packages if pin not in audited]
-
-
-def finding(pin: Pin, known: Mapping[str, Any]) -> Finding:
-    """One entry of pip-audit's report."""
-    names = tuple(dict.fromkeys((known["id"], *known.get("aliases", ()))))
-    return Finding(package=pin[0], version=pin[1], names=names, fixed=tuple(known["fix_versions"]))
 
 
 def report(packages: Sequence[Pin], more: Sequence[str]) -> list[dict[str, Any]]:
@@ -128,10 +123,8 @@ def report(packages: Sequence[Pin], more: Sequence[str]) -> list[dict[str, Any]]
         # Not the lock file itself: of that, pip-audit leaves out what is not for the system that it runs on.
         file = Path(place) / "requirements.txt"
         file.write_text("".join(f"{name}=={version}\n" for name, version in packages), encoding="utf-8")
-        command = [
-            sys.executable, "-m", "pip_audit", "--format", "json", "--progress-spinner", "off", "--aliases", "on",
-        ]  # fmt: skip
-        command += ["--disable-pip", "--no-deps", "--requirement", str(file), *more]
+        options = "--format json --progress-spinner off --aliases on --disable-pip --no-deps --requirement"
+        command = [sys.executable, "-m", "pip_audit", *options.split(), str(file), *more]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
         except subprocess.TimeoutExpired:
