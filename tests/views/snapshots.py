@@ -1,4 +1,4 @@
-"""The snapshots of the canned runs, which show the effect of a change. `scripts/snap.py` writes them."""
+"""The snapshots of the canned runs show the effect of a change. `python -m tests.views.snapshots` writes both."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from conductor_cli.core import events as ev
 from conductor_cli.core.trace import fold
 from conductor_cli.views import OutputContext, open_views
+from tests.traces import make
 from tests.traces.make import FOLDER, RUNS, Run
 from tests.views.terminals import Clock, Drawn, Sink, emulated, play
 
@@ -84,3 +85,8 @@ def write() -> list[str]:
             path.write_text(drawn, encoding="utf-8", newline="\n")
             changed.append(path.name)
     return changed
+
+
+if __name__ == "__main__":
+    make.write()
+    print("\n".join(write()) or "nothing changed")

@@ -1,4 +1,4 @@
-"""The canned runs and their snapshots. After an intended change run `python -m scripts.snap` and read the diff."""
+"""The canned runs and their snapshots. After an intended change run `python -m tests.views.snapshots`."""
 
 from __future__ import annotations
 
