@@ -10,10 +10,10 @@ words in other ways, since no small model can read a word that it has never seen
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from itertools import product
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, Literal
 
@@ -70,40 +70,24 @@ def expand(text: str) -> tuple[str, ...]:
     """Every text that the choices of a line allow."""
     for macro, choices in MACROS.items():
         text = text.replace(macro, choices)
-    parts = list(_parts(text))
-    return tuple(dict.fromkeys(_tidy("".join(chosen)) for chosen in product(*parts)))
+    return tuple(dict.fromkeys(map(_tidy, _options(text))))
 
 
-def _parts(text: str) -> Iterator[tuple[str, ...]]:
-    """The text as a row of choices; a choice may hold another."""
-    start, depth = 0, 0
-    for at, letter in enumerate(text):
-        if letter == "[":
-            if depth == 0:
-                yield (text[start:at],)
-                start = at + 1
-            depth += 1
-        elif letter == "]":
-            depth -= 1
-            if depth == 0:
-                yield tuple(one for choice in _choices(text[start:at]) for one in expand_raw(choice))
-                start = at + 1
-    yield (text[start:],)
-
-
-def expand_raw(text: str) -> list[str]:
-    """As `expand`, with spaces as they are."""
-    return ["".join(chosen) for chosen in product(*_parts(text))]
-
-
-def _choices(text: str) -> list[str]:
-    found, start, depth = [], 0, 0
-    for at, letter in enumerate(text):
-        depth += {"[": 1, "]": -1}.get(letter, 0)
-        if letter == "|" and depth == 0:
-            found.append(text[start:at])
-            start = at + 1
-    return [*found, text[start:]]
+def _options(text: str) -> list[str]:
+    """As `expand`, with spaces as they are. A choice may hold another."""
+    start, depth = text.find("["), 0
+    if start < 0:
+        return [text]
+    cuts = [start]  # where the choices of the first brackets begin and end
+    for at in range(start, len(text)):
+        depth += {"[": 1, "]": -1}.get(text[at], 0)
+        if depth == 0 or (depth == 1 and text[at] == "|"):
+            cuts.append(at)
+        if depth == 0:
+            break
+    chosen = [one for begin, end in pairwise(cuts) for one in _options(text[begin + 1 : end])]
+    rest = _options(text[cuts[-1] + 1 :])
+    return [text[:start] + one + more for one in chosen for more in rest]
 
 
 def _tidy(text: str) -> str:
