@@ -23,7 +23,7 @@ from unittest.mock import patch
 
 from conductor_cli.core.errors import LimitReached
 from conductor_cli.core.ledger import Ledger, Reservation
-from conductor_cli.core.pool import DayLimits, Limits, Worker
+from conductor_cli.core.pool import DayLimits, Limits
 from conductor_cli.core.usage import Price, Usage, with_cost
 from conductor_cli.state.spending import FILE, DailySpend
 from scripts.faults.desk import desk
@@ -34,7 +34,6 @@ WALKS: Final = 400  # random walks of the clock
 HOUR: Final = 3600.0
 LIMIT: Final = Decimal("0.05")
 PRICE: Final = Price(input=Decimal(1), output=Decimal(10))
-WORKER: Final = Worker(name="ann", kind="openai", model="m", price=PRICE)
 CALL: Final = Decimal("0.0031")  # what a call of 100 tokens in and 300 out costs at that price
 BEGIN: Final = datetime(2026, 11, 21, 23, 50, tzinfo=UTC).timestamp()
 

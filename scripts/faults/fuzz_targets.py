@@ -56,6 +56,11 @@ from tests.core.plan_formats.reading import read
 from tests.servers import SeenStep, Speaker
 
 WORKERS: Final = ("alpha", "beta", "gamma")
+_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a directory of our own is made in it
+_SCRATCH: Final = tempfile.TemporaryDirectory(prefix="conductor-fuzz-", dir=_MEMORY if _MEMORY.is_dir() else None)
+"""Where a target writes its input if it reads a file: in memory where there is such a directory."""
+
+FILE: Final = Path(_SCRATCH.name) / "20261122-201500-abcd.jsonl"
 
 
 def pieces(data: AnyStr, seed: int) -> Iterator[AnyStr]:
@@ -137,10 +142,11 @@ def check_reply(api: str, data: bytes) -> None:
     assert said <= len(data), f"{said} characters of {len(data)} bytes"
 
 
-def check_settings(data: bytes, file: Path) -> None:
+def check_settings(data: bytes) -> None:
     """A settings file is used or refused with a place; what parses as TOML is written and parses as the same."""
     import tomli_w
 
+    file = FILE.with_name("config.toml")
     file.write_bytes(data)
     with suppress(ConfigError):
         load_settings({"HOME": str(file.parent), "CONDUCTOR_LLM_CONFIG_DIR": str(file.parent)}, None, str(file))
@@ -160,16 +166,16 @@ LONGEST: Final = 4000  # characters of an error message; what is wrong may be me
 PDF_SECONDS: Final = 12.0  # seconds of a processor that reading one document of at most 64 KiB may take
 
 
-def check_trace(data: bytes, file: Path) -> None:
+def check_trace(data: bytes) -> None:
     """Any file can be listed; an event that reads is written and reads as the same; what folds can be shown."""
-    file.write_bytes(data)
-    row = summarize_run(str(file.parent), file.stem)
+    FILE.write_bytes(data)
+    row = summarize_run(str(FILE.parent), FILE.stem)
     assert " cannot be read: " not in row.problem, row.problem
     for line in data.split(b"\n"):
         _check_event(line.decode("utf-8", "replace"))
     trace = Trace()
     try:
-        for event in read_events(file):
+        for event in read_events(FILE):
             trace = apply_event(trace, event)
     except UsageError:
         pass
@@ -185,8 +191,9 @@ def _check_event(line: str) -> None:
     assert ev.to_line(ev.from_line(written)) == written, f"{written!r:.200} reads as another event"
 
 
-def check_gguf(data: bytes, file: Path) -> None:
+def check_gguf(data: bytes) -> None:
     """A model file is accepted or refused with a reason, and its overview agrees with its whole header."""
+    file = FILE.with_suffix(".gguf")
     file.write_bytes(data)
     try:
         header = check_model_file(file)
@@ -292,13 +299,6 @@ class Target(NamedTuple):
     inputs: int = 500
 
 
-_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a directory of our own is made in it
-_SCRATCH: Final = tempfile.TemporaryDirectory(prefix="conductor-fuzz-", dir=_MEMORY if _MEMORY.is_dir() else None)
-"""Where a target writes its input if it reads a file: in memory where there is such a directory."""
-
-FILE: Final = Path(_SCRATCH.name) / "20261122-201500-abcd.jsonl"
-
-
 SEEDS: Final = {
     name: [text.encode() for text in table["seeds"]]
     for name, table in tomllib.loads(Path(__file__).with_name("fuzz_seeds.toml").read_text("utf-8")).items()
@@ -378,11 +378,9 @@ def _targets() -> dict[str, Target]:
     for api in ("chat-completions", "responses", "anthropic", "gemini"):
         found[f"reply {api}"] = Target(partial(check_reply, api), partial(_replies, api), marks)
     tables = (b"[[", b'"""', b"inf", b"nan", b"1979-05-27", b"0x", b"= {", b"policy.", b"self")
-    found["settings"] = Target(
-        partial(check_settings, file=FILE.with_name("config.toml")), lambda: SEEDS["settings"], tables, 200
-    )
-    found["trace"] = Target(partial(check_trace, file=FILE), _traces, (b'"kind":"nested_event"',), 100)
-    found["gguf"] = Target(partial(check_gguf, file=FILE.with_suffix(".gguf")), _models, inputs=200)
+    found["settings"] = Target(check_settings, lambda: SEEDS["settings"], tables, 200)
+    found["trace"] = Target(check_trace, _traces, (b'"kind":"nested_event"',), 100)
+    found["gguf"] = Target(check_gguf, _models, inputs=200)
     found["media"] = Target(check_media, _media, (b"IHDR", b"IEND", b"\xff\xd9", b"%PDF-", b"RIFF", b"VP8X"))
     objects = (b"/Kids", b"/Parent", b"2 0 R", b"/FlateDecode", b"/Length 99999", b"/Encrypt", b"/Prev")
     found["pdf"] = Target(check_pdf, lambda: [media_files.pdf("one", "two")], objects, 5)
