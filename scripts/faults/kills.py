@@ -7,6 +7,7 @@ is never below what the provider billed.
 from __future__ import annotations
 
 import random
+import re
 import signal
 import time
 from collections import Counter
@@ -20,8 +21,8 @@ from conductor_cli.state.spending import read_spent
 from conductor_cli.state.trace_file import read_events
 from scripts.faults.desk import Desk, desk
 from scripts.faults.tries import Outcome, Tries
-from tests.cli.stage import PLANNER
-from tests.servers import Script, SeenStep, Wire, delta, usage
+from tests.cli.stage import PLANNER, says
+from tests.servers import Script
 
 RANDOM: Final = 500  # kills at random moments
 WORDS: Final = ("ask", "hi")
@@ -62,16 +63,8 @@ def prepare(at: Desk) -> float:
 
 
 def _slowly(text: str) -> Script:
-    """A model that writes its answer letter by letter, so that a kill can fall between any two."""
-
-    async def script(seen: SeenStep, wire: Wire) -> None:
-        del seen
-        await wire.head()
-        for piece in text.split(" "):
-            await wire.frames(delta(piece + " " if not text.endswith(piece) else piece))
-        await wire.frames(delta(finish="stop"), usage(), "[DONE]")
-
-    return script
+    """A model that writes its answer word by word, so that a kill can fall between any two."""
+    return says(*re.split("(?<= )", text))
 
 
 def kill(at: Desk, *, fault: str = "", moment: float = -1.0) -> Outcome:
