@@ -20,6 +20,8 @@ from figures import MEGABYTE, Figure, Table, ratio
 from live_conductor import CONTEXT, PLAN, naive_job
 from run import HEAD, judged, load_before, setting
 
+from conductor_cli.models.llama.gguf import part_files
+
 HERE: Final = Path(__file__).parent
 RESULTS: Final = HERE / "results-conductor.md"
 LIBRARIES: Final = ("llama-cpp-python", "numpy", "gguf")
@@ -70,7 +72,7 @@ def measure(path: Path) -> Table:
     bounded = size > LARGE
     if bounded and (free := psutil.virtual_memory().available) < MEMORY:
         raise SystemExit(f"{MEMORY / 1e9:.0f} GB of memory are needed, {free / 1e9:.1f} GB are available")
-    for part in parts(path):  # so that they are in the page cache for everybody
+    for part in part_files(path):  # so that they are in the page cache for everybody
         with part.open("rb") as file:
             while file.read(16 * MEGABYTE):
                 pass
@@ -92,14 +94,9 @@ def measure(path: Path) -> Table:
     ))  # fmt: skip
 
 
-def parts(path: Path) -> list[Path]:
-    """The files of a model: all parts of a divided one, of which the first is named."""
-    return sorted(path.parent.glob(path.name.replace("-00001-of-", "-*-of-")))
-
-
 def weight(path: Path) -> int:
     """The bytes of a model."""
-    return sum(part.stat().st_size for part in parts(path))
+    return sum(part.stat().st_size for part in part_files(path))
 
 
 def about(size: int, naive: Found, plans: list[Found]) -> str:
