@@ -11,10 +11,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Final, TextIO
 
-import httpx
 from figures import MEGABYTE, Figure, Table, conductor, in_turn, newcomer, ratio, share, spent, terminal
 from loopback import server
 
@@ -95,8 +95,11 @@ def _until_it_serves(environ: Mapping[str, str]) -> float:
     command = [*conductor(), "serve", "--rehearsal", "--port", "0"]
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        httpx.get(f"{process.stdout.readline().split()[-1]}/health").raise_for_status()
+        connection = HTTPConnection(process.stdout.readline().split("//")[-1].strip())
+        connection.request("GET", "/health")
+        assert connection.getresponse().status == 200
         taken = time.perf_counter() - began
+        connection.close()
         process.terminate()
     return taken
 
