@@ -33,7 +33,7 @@ from conductor_cli.core.plan_formats import PLAN_FORMATS
 from conductor_cli.core.policy import plan_rules
 from conductor_cli.core.pool import Card, Limits, Pool, Worker
 from conductor_cli.core.profile import PROMPTED, PROMPTED_JSON, Profile
-from conductor_cli.core.prompts import conductor_request, plan_format_context
+from conductor_cli.core.prompts import plan_format_context, planner_request
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import ScriptedModel
@@ -66,7 +66,7 @@ SHORT: Final = Plan(steps=(PLAN.steps[0], Step(worker="ember", subtask="Answer t
 
 def request(profile: Profile = PROMPTED, question: Question = QUESTION, mode: Mode = "auto") -> Any:
     """The request by which a conductor is asked."""
-    return conductor_request(question, POOL, profile, _terms(profile, mode))
+    return planner_request(question, POOL, profile, _terms(profile, mode))
 
 
 def spelled(plan: Plan, profile: Profile = PROMPTED) -> str:

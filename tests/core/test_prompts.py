@@ -23,10 +23,10 @@ from conductor_cli.core.prompts import (
     CONDUCTOR_CHARS,
     RANKED,
     SKILLS,
-    conductor_notice,
-    conductor_request,
     plan_format_context,
     plan_format_for,
+    planner_notice,
+    planner_request,
     skills_for,
     worker_lines,
     worker_messages,
@@ -55,7 +55,7 @@ def asked(
 ) -> tuple[Message, ...]:
     rules = more.pop("rules", rules_of(pool, given_too=bool(question.given)))
     context = plan_format_context(profile, pool, rules, mode, constrained=False)  # type: ignore[arg-type]
-    return conductor_request(question, pool, profile, context, **more).messages  # type: ignore[arg-type]
+    return planner_request(question, pool, profile, context, **more).messages  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("profile", PLAIN.values(), ids=list(PLAIN))
@@ -66,7 +66,7 @@ def test_the_fixed_part_comes_first_and_is_the_same_for_every_pool(profile: Prof
     for question, pool, steps in ((QUESTION, POOL, 5), (GIVEN, POOL, 2), (QUESTION, other, 5)):
         rules = replace(rules_of(pool, given_too=bool(question.given)), steps=steps)
         context = plan_format_context(profile, pool, rules, mode, constrained=True)  # type: ignore[arg-type]
-        request = conductor_request(question, pool, profile, context)
+        request = planner_request(question, pool, profile, context)
         prompts.append(request.messages[0].content)
         cuts.append(request.cuts)
     assert len({prompt[: cut[0]] for prompt, cut in zip(prompts, cuts, strict=True)}) == 1
@@ -270,7 +270,7 @@ def test_only_mini_has_choices() -> None:
         found = []
         for mode, given_rules in (("mini", rules_of()), ("mini", rules), ("auto", rules_of()), ("ultra", rules_of())):
             context = plan_format_context(profile, POOL, given_rules, mode, constrained=True)  # type: ignore[arg-type]
-            found.append(conductor_request(QUESTION, POOL, profile, context).choices)
+            found.append(planner_request(QUESTION, POOL, profile, context).choices)
         assert found == [(first, second), (second,), (), ()]
 
 
@@ -291,19 +291,19 @@ def test_a_later_turn_begins_with_the_one_before(talk: list[tuple[str, str]], mo
 
 
 def test_the_notice_says_how_much_the_conductor_reads() -> None:
-    assert conductor_notice(Question(text="q" * CONDUCTOR_CHARS)) == ""
-    told = conductor_notice(Question(text="q" * 9999))
+    assert planner_notice(Question(text="q" * CONDUCTOR_CHARS)) == ""
+    told = planner_notice(Question(text="q" * 9999))
     assert told.startswith(f"the planner reads {CONDUCTOR_CHARS} of 9999 characters of the question")
 
 
 def test_a_profile_may_write_the_conductors_whole_message() -> None:
     profile = replace(PROMPTED, bar="|", render=lambda question, pool, context: f"{question.text}{context.bar}")
     context = plan_format_context(profile, POOL, rules_of(), "ultra", constrained=True)
-    request = conductor_request(QUESTION, POOL, profile, context)
+    request = planner_request(QUESTION, POOL, profile, context)
     assert request.messages == (Message(role="user", content="6*7?|"),)
     assert (request.cuts, context.reasoning) == ((), False)
     standing = (Step(worker="bob", subtask="add"),)
-    again = conductor_request(QUESTION, POOL, profile, context, standing=standing, fault="no")
+    again = planner_request(QUESTION, POOL, profile, context, standing=standing, fault="no")
     assert again.messages == (Message(role="user", content="6*7?|B|-|add\n"),)
 
 
@@ -360,7 +360,7 @@ def request(
     """What a conductor of the published recipe is sent."""
     rules = rules or PlanRules(workers=NAMES, given=bool(question.given))
     context = plan_format_context(PUBLISHED, NUMBERED_POOL, rules, "auto", constrained=False)
-    return conductor_request(question, NUMBERED_POOL, PUBLISHED, context, rules=notes, **more)
+    return planner_request(question, NUMBERED_POOL, PUBLISHED, context, rules=notes, **more)
 
 
 def test_the_template_has_the_documented_parts_in_the_documented_order() -> None:
@@ -387,7 +387,7 @@ def test_every_example_reasons_and_is_a_valid_plan_for_this_pool() -> None:
     for size in (2, 3, 7):
         pool = Pool(workers=tuple(worker(f"w{number}") for number in range(size)))
         context = plan_format_context(PUBLISHED, pool, rules_of(pool), "auto", constrained=False)
-        text = conductor_request(ASKED, pool, PUBLISHED, context).messages[1].content
+        text = planner_request(ASKED, pool, PUBLISHED, context).messages[1].content
         examples = re.findall(
             r"Question: .+\nAssistant Response: (.+)\n(model_id = .+\nsubtasks = .+\naccess_list = .+)", text
         )

@@ -13,7 +13,7 @@ from hypothesis import settings
 from conductor_cli.core.plan import PlanRules
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import PROMPTED
-from conductor_cli.core.prompts import conductor_request, plan_format_context
+from conductor_cli.core.prompts import plan_format_context, planner_request
 from conductor_cli.core.question import Question
 from conductor_cli.models.llama import Llama, LlamaOptions
 from tests.models.kit import chunks_of, text
@@ -54,7 +54,7 @@ async def sampled(path: Path) -> list[tuple[int, int, str, str]]:
             context = plan_format_context(
                 PROMPTED, pool, PlanRules(workers=pool.names, steps=limit), "auto", constrained=True
             )
-            request = conductor_request(Question(text=f"Question {seed}?"), pool, PROMPTED, context)
+            request = planner_request(Question(text=f"Question {seed}?"), pool, PROMPTED, context)
             request = replace(request, temperature=1.0, seed=seed, max_tokens=5200)
             chunks = await chunks_of(llama, request)
             plans.append((workers, limit, text(chunks), str(chunks[-1].finish)))

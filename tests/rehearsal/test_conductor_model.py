@@ -11,7 +11,7 @@ from conductor_cli.core.errors import PlanError
 from conductor_cli.core.plan import Plan, PlanRules, Step
 from conductor_cli.core.plan_formats import PLAN_FORMATS, PlanFormatContext
 from conductor_cli.core.pool import Card, Pool, Worker
-from conductor_cli.core.prompts import conductor_request, plan_format_context
+from conductor_cli.core.prompts import plan_format_context, planner_request
 from conductor_cli.core.question import NESTED, Given, Question
 from conductor_cli.core.usage import Price
 from conductor_cli.rehearsal.players import (
@@ -43,7 +43,7 @@ def context(*up: str, constrained: bool = False, pool: Pool = POOL) -> PlanForma
 
 
 def asked(question: Question, given: PlanFormatContext, pool: Pool = POOL, **more: object) -> Request:
-    return conductor_request(question, pool, PROFILE, given, **more)  # type: ignore[arg-type]
+    return planner_request(question, pool, PROFILE, given, **more)  # type: ignore[arg-type]
 
 
 def test_the_prompt_is_a_table_and_the_question() -> None:
@@ -110,7 +110,7 @@ def test_a_long_question_is_cut_to_the_limit() -> None:
 
 def test_mini_mode_offers_every_entry_with_its_blank() -> None:
     mini = plan_format_context(PROFILE, POOL, PlanRules(workers=POOL.names), "mini", constrained=True)
-    request = conductor_request(Question(text="capital of Italy"), POOL, PROFILE, mini)
+    request = planner_request(Question(text="capital of Italy"), POOL, PROFILE, mini)
     assert request.messages[0].content.endswith("capital of ITALY| -|")
     assert request.choices == tuple(f" {label}" for label in mini.labels)
     assert request.grammar == f"root ::= {' | '.join(f'{chr(34)} {label}{chr(34)}' for label in mini.labels)}"

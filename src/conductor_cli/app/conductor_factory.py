@@ -126,8 +126,8 @@ async def open_conductor(
     `only` are the workers that a command line names; `stored` are those of a run that is resumed, of which those that
     still exist are used. Models are taken from `loaded` where it is given, and what is opened stays there.
     `attachments` has the bytes of attached files. `spend` opens the record of what is spent, which several conductors
-    may share. With `learning` the planner reads cards with what the user's ratings say; evaluations and training can be
-    repeated without.
+    may share. With `learning` the planner reads cards with what the user's ratings say; evaluations and training leave
+    that off, so that their results can be repeated.
 
     Raises `ConductorUnusable`, `KeyMissing`, `ConfigError`, `PolicyError` or `UsageError`.
     """

@@ -193,7 +193,7 @@ def planned_flow(run: Run) -> list[Disclosure]:
     # A step on the conductor itself may ask any worker.
     reached = {SELF: dict.fromkeys((run.conductor.recipient, *recipients.values()))}
     reached |= {name: {recipient: None} for name, recipient in recipients.items() if name != SELF}
-    planning = [planning_disclosure(policy.question_for_conductor(), run.conductor.recipient)]
+    planning = [planning_disclosure(policy.question_for_planner(), run.conductor.recipient)]
     pool = run.conductor.pool
 
     def question_for(name: str) -> Question:

@@ -1,6 +1,6 @@
 """Which workers a run may choose from: a pool by name, every enabled worker, or what is found on this machine.
 
-The policy of the settings, applied before anything is opened: which workers may be asked, and what to say of it.
+It also applies the policy of the settings before anything is opened: which workers may be asked, and what to say of it.
 """
 
 from __future__ import annotations

@@ -112,7 +112,10 @@ class Session:
         self, question: Question, *, only: Sequence[str] = (), plan: Plan | None = None, resume: Trace | None = None,
         needs: Sequence[str] = (), plan_only: bool = False,
     ) -> RunResult:  # fmt: skip
-        """Run a question to its end, or only plan it. Raises before that where a worker in `needs` is not available."""
+        """Return the run of a question once it has ended, or is only planned. `only` limits the workers of the pool.
+
+        Raises before anything is called where a worker in `needs` is not available.
+        """
         if resume is not None:
             self.keep_policy(resume)
             self.settings = keep_tools_of(self.settings, resume)

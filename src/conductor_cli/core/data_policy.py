@@ -98,7 +98,7 @@ class DataPolicy:
     def question_for(self, name: str) -> Question:
         return self.question if self._is_shown_files(name) else self._question_without_files
 
-    def question_for_conductor(self) -> Question:
+    def question_for_planner(self) -> Question:
         return self.question if self._conductor_sees_files else self._question_without_files
 
     @cached_property

@@ -181,7 +181,7 @@ def plan_format_for(profile: Profile, context: PlanFormatContext) -> PlanFormat:
     return PLAN_FORMATS["native" if context.single else profile.plan_format]
 
 
-def conductor_request(  # noqa: PLR0913 - all parts of a prompt
+def planner_request(  # noqa: PLR0913 - all parts of a prompt
     question: Question,
     pool: Pool,
     profile: Profile,
@@ -297,7 +297,7 @@ def conductor_request(  # noqa: PLR0913 - all parts of a prompt
     )
 
 
-def conductor_notice(question: Question) -> str:
+def planner_notice(question: Question) -> str:
     """Return a notice that the planner is shown only part of the question; empty where it sees all of it."""
     what, length = "question", len(question_text(question))
     if question.given and len(question.given[-1].answer) > length:

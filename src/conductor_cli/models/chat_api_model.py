@@ -81,7 +81,7 @@ class ChatApiModel:
         ends = None if request.deadline is None else asyncio.get_running_loop().time() + request.deadline
         # Learn which model to ask, and how its server takes a constraint if the request has one.
         if not self._model:
-            await self._look(_remaining(ends))
+            await self._read_model_list(_remaining(ends))
         if not self._model:
             hint = "name the model: conductor workers add NAME --model MODEL; for the planner: URL#MODEL"
             raise ModelError("missing", f"{self._server.name} lists no chat model of its own", hint=hint)
@@ -168,7 +168,7 @@ class ChatApiModel:
         """The model that is asked for: its own, else its server's first; empty if that is not known. Raises nothing."""
         if not self._model:
             with suppress(ModelError):
-                await self._look(LIST_SECONDS)
+                await self._read_model_list(LIST_SECONDS)
         return self._model
 
     async def reaches_server(self, seconds: float) -> bool:
@@ -182,7 +182,7 @@ class ChatApiModel:
     async def close(self) -> None:
         await self._server.close()
 
-    async def _look(self, seconds: float | None) -> None:
+    async def _read_model_list(self, seconds: float | None) -> None:
         """Learn from its list of models which one to ask, and which server this is. Raises `ModelError`."""
         listed = await self._server.list_json("/models", seconds=seconds)
         self._model = self._model or structured_output.first_chat_model(listed)
@@ -192,7 +192,7 @@ class ChatApiModel:
     async def _learn_form(self, remaining: float | None) -> None:
         """Find out which server this is. One that does not say is sent schemas; one still loading is asked again."""
         try:
-            await self._look(LIST_SECONDS if remaining is None else min(remaining, LIST_SECONDS))
+            await self._read_model_list(LIST_SECONDS if remaining is None else min(remaining, LIST_SECONDS))
         except ModelError as error:
             self._form = "ask" if error.retryable else "response_format"
 

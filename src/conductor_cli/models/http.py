@@ -113,7 +113,7 @@ _HINTS: Final[dict[str, str]] = {
 
 
 class HttpResponse:
-    """An answer whose body is not read yet. Its header names are in lower case."""
+    """An answer whose body is read in bounds, decompressed and parsed. Its header names are in lower case."""
 
     def __init__(self, name: str, answer: OpenAnswer, limit: int) -> None:
         self.name = name

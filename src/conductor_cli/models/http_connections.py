@@ -53,7 +53,7 @@ class ConnectionFailure(Exception):
 
 @dataclass(frozen=True, slots=True)
 class OpenAnswer:
-    """An answer whose body is not read yet: `piece` gives what has arrived of it, nothing at its end. Close it."""
+    """Status, headers, and a reader of raw bytes: `piece` returns what has arrived, nothing at the end. Close it."""
 
     status: int
     headers: Mapping[str, str]
@@ -109,7 +109,7 @@ class DirectClient:
             return
         now = asyncio.get_running_loop().time()
         kept = self._idle.setdefault(connection.origin, deque())
-        connection.rest(now)
+        connection.mark_idle(now)
         kept.append(connection)
         while len(kept) > MAX_IDLE or (kept and now - kept[0].idle_since > IDLE_SECONDS):
             kept.popleft().transport.abort()
@@ -196,8 +196,8 @@ class _Connection(asyncio.Protocol):
         watched.register(file, select.POLLIN)
         return not watched.poll(0)
 
-    def rest(self, now: float) -> None:
-        """Take it that nothing is under way any more."""
+    def mark_idle(self, now: float) -> None:
+        """Let the next request have this connection: nothing is under way on it any more."""
         self.idle_since, self._parser = now, None
         if self._end is not None:
             self._end.cancel()
@@ -205,7 +205,7 @@ class _Connection(asyncio.Protocol):
     async def ask(self, head: bytes, body: bytes | AsyncIterator[bytes], ends: float | None) -> None:
         """Send a request, and wait for the status and the headers. At `ends` the answer fails.
 
-        Raises `ConnectionFailure`. A server that closes before all is sent may have answered, so that alone is none.
+        Raises `ConnectionFailure`. A server that closes early may still have answered: that alone raises nothing.
         """
         self._parser = httptools.HttpResponseParser(self)
         # What servers get wrong and all clients take. Only this request's answer is on the connection.

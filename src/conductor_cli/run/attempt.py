@@ -44,7 +44,7 @@ async def read_chunks(
 ) -> bool:
     """Give each chunk of one call to `take` until the call ends or `take` returns true, which this then returns.
 
-    While `room` is not set, nothing is read, and only the time for the whole answer goes on. Lone surrogates, which no
+    While `room` is not set, nothing is read, and only the timeout of the whole answer runs. Lone surrogates, which no
     encoding can write, become question marks.
     Raises `ModelError` of reason `timeout` when the first chunk, the next one or the last is late.
     """
@@ -220,7 +220,7 @@ class Attempt:
         tokens = conversation_tokens(messages, offered)
         # Turns, slot, reservation: always in this order, so that no two calls wait for each other.
         async with resources.turn(model), resources.provider_slot(worker), resources.call_slots:
-            reservation = await resources.reserve(tokens, self._longest(tokens), worker.price, worker)
+            reservation = await resources.reserve(tokens, self._reply_token_limit(tokens), worker.price, worker)
             request = self._request(messages, reservation.answer, tools)
             call, began, usage = _Call(), state.now(), NO_USAGE
 
@@ -277,10 +277,10 @@ class Attempt:
                 resources.settle(reservation, usage, cached=call.cached, failed=call.failed)
         return reply
 
-    def _longest(self, tokens_in: int) -> int:
-        """The most tokens of a reply. A client's own limit counts, unless the user has set a lower one for the worker.
+    def _reply_token_limit(self, tokens_in: int) -> int:
+        """Return the most tokens of a reply. A client's own limit counts, unless the user has set a lower one.
 
-        A client does not know the worker's context, so of a known one its limit leaves `tokens_in` for the prompt.
+        Where the worker's context is known, a client's limit is cut so that the `tokens_in` of the prompt still fit.
         """
         worker, profile = self.worker, self._state.conductor.worker_profile
         own, usual = worker.options.get("max_tokens"), profile.max_tokens

@@ -26,7 +26,7 @@ from conductor_cli.core.plan_formats import PlanFormatContext
 from conductor_cli.core.policy import COST_LIMIT, DAY_COST_LIMIT, PoolPolicy, check_limits, check_pool, plan_rules
 from conductor_cli.core.pool import Limits, Pool, Timeouts, Worker
 from conductor_cli.core.profile import PROMPTED, Profile, WorkerProfile
-from conductor_cli.core.prompts import conductor_request, plan_format_context
+from conductor_cli.core.prompts import plan_format_context, planner_request
 from conductor_cli.core.question import Question
 from conductor_cli.core.tools import CALLS_PER_RUN, OfferedTool, RunTools, ToolBox
 from conductor_cli.core.usage import NO_USAGE, Price, Usage
@@ -150,7 +150,7 @@ class Conductor:
 
     def planning_request(self, question: Question) -> Request:
         rules = self.rules(given=bool(question.given), depth_left=max(self.limits.recursion, 1))
-        return conductor_request(question, self.pool, self.profile, self.context(rules))
+        return planner_request(question, self.pool, self.profile, self.context(rules))
 
     async def prepare(self) -> Usage:
         """Have the model read what comes before every question, so that one that remembers need not read it again.

@@ -14,7 +14,7 @@ from conductor_cli.core.estimate import estimated_usage, prompt_tokens
 from conductor_cli.core.formatting import format_list
 from conductor_cli.core.plan import SELF, KeepAnswer, Step, lost_operand
 from conductor_cli.core.plan_formats import ParsedStep, PlanFormatContext
-from conductor_cli.core.prompts import conductor_notice, conductor_request, plan_format_for
+from conductor_cli.core.prompts import plan_format_for, planner_notice, planner_request
 from conductor_cli.core.question import NESTED
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.tools import MAX_ABOUT
@@ -114,8 +114,8 @@ class PlanStream:
         Raises `PlanError`, `ModelError` or `LimitReached`; the steps announced before that stand.
         """
         state = self._state
-        question = state.policy.question_for_conductor()
-        self._notice = conductor_notice(question)
+        question = state.policy.question_for_planner()
+        self._notice = planner_notice(question)
         pool, about = state.conductor.pool, state.conductor.tools.about if state.conductor.tools is not None else {}
         attached: list[str] = []
         # A conductor that was trained on prompts of its own is told nothing of the attachments.
@@ -127,7 +127,7 @@ class PlanStream:
             if worker.tools and worker.name in self._context.rules.workers:
                 told = "; ".join(one_line(about.get(server, "") or server)[:MAX_ABOUT] for server in worker.tools)
                 tools.append(f"{self._context.label(worker.name)} can use tools: {told}.")
-        request = conductor_request(
+        request = planner_request(
             question,
             pool,
             state.conductor.profile,

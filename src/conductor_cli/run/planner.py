@@ -124,7 +124,7 @@ async def make_plan(state: RunContext) -> Failure | None:
     return await _write(state, state.conductor.model)
 
 
-async def go_on(state: RunContext) -> Failure | None:
+async def write_rest_of_plan(state: RunContext) -> Failure | None:
     """Have the rest of the plan written, once its revision has begun. Returns what ends the run."""
     assert state.conductor.model is not None
     failure = await _write(state, state.conductor.model)

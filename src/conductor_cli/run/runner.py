@@ -24,7 +24,14 @@ from conductor_cli.core.trace import ENDED, StepRecord, Trace, apply_event, desc
 from conductor_cli.core.usage import NO_USAGE
 from conductor_cli.run.conductor import Conductor, RunResources, ToolVerdict, new_run_id
 from conductor_cli.run.executor import run_step
-from conductor_cli.run.planner import begin_revision, go_on, make_plan, problem_with, wait_for_approval, wants_revision
+from conductor_cli.run.planner import (
+    begin_revision,
+    make_plan,
+    problem_with,
+    wait_for_approval,
+    wants_revision,
+    write_rest_of_plan,
+)
 from conductor_cli.run.state import NOT_CHECKED, NOT_JSON, RunContext, StopKind
 
 log = logging.getLogger(__name__)
@@ -170,6 +177,7 @@ class Run:
     # What happens inside
 
     def _start_ready(self) -> None:
+        """Start each step that is ready. Where none runs and none can start, the run is over."""
         state = self.state
         if self._group is None or self._over.is_set():
             return
@@ -330,7 +338,7 @@ class Run:
             if not wants_revision(self.state, number):
                 return None
             begin_revision(self.state, number)
-            return await go_on(self.state)
+            return await write_rest_of_plan(self.state)
         finally:
             self._revising = False
 

@@ -1,9 +1,7 @@
 """The state of one run: its trace, the events nobody has read yet, and what has gone wrong so far.
 
 The planner and the executor add steps and events to it. What makes a step ready calls `wake`, by which the runner
-starts it.
-
-The JSON Schema of an answer: what an answer breaks of it, and how its worker is told.
+starts it. It also checks an answer against its JSON Schema, and tells the worker what is wrong with it.
 """
 
 from __future__ import annotations
@@ -151,10 +149,12 @@ class RunContext:
         return round(self.conductor.clock() - self._start, 3)
 
     def emit(self, event: ev.Event) -> None:
+        """Add an event to the trace, and give it to the reader."""
         self.trace = apply_event(self.trace, event)
         self.put(event)
 
     def put(self, event: ev.Event | None) -> None:
+        """Give an event to the reader; None after the last one."""
         self.unread.append(event)
         if self.reader is not None and not self.reader.done():
             self.reader.set_result(None)

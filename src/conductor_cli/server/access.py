@@ -108,7 +108,7 @@ class Access:
         try:
             headers = _read_headers(scope["headers"])
             origin = headers.get("origin", "")
-            self._check_place(headers)
+            self._check_host_and_origin(headers)
             if origin and origin.partition("://")[2] != headers.get("host"):  # a page that is allowed, but not our own
                 exchange.more_headers = (
                     (b"access-control-allow-origin", origin.encode("latin-1")),
@@ -118,7 +118,7 @@ class Access:
             if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
                 await _answer_preflight(headers, exchange.send)
                 return
-            scope[CLIENT_KEY] = self._admitted(scope, headers)
+            scope[CLIENT_KEY] = self._find_client_key(scope, headers)
             # Raise `RequestError` for too many requests at once, and for a body that says that it is too large.
             if self._requests >= self._rules.most_requests:
                 raise RequestError(503, "overloaded", "the server has too many requests at once", retry_after=2)
@@ -145,11 +145,11 @@ class Access:
             await exchange.refuse(scope, RequestError(500, "internal_error", "the server failed; its log says where"))
 
     def hold(self, size: int) -> bool:
-        """Count bytes of a body; False where there are too many at once. Negative where they are free again."""
+        """Add `size` to the bytes of bodies; a negative one frees them. Return whether they are within bounds."""
         self._bodies += size
         return size < 0 or self._bodies <= self._rules.most_bodies
 
-    def _check_place(self, headers: Mapping[str, str]) -> None:
+    def _check_host_and_origin(self, headers: Mapping[str, str]) -> None:
         host, origin = headers.get("host", ""), headers.get("origin", "")
         # A program that sends no host is no browser. With keys a foreign page gets nothing, whatever its host.
         if host and not self._needs_key() and not is_loopback_host(host):
@@ -173,7 +173,7 @@ class Access:
             self._locked = True  # nobody knows who was to be kept out
         return self._locked
 
-    def _admitted(self, scope: Scope, headers: Mapping[str, str]) -> ClientKey | None:
+    def _find_client_key(self, scope: Scope, headers: Mapping[str, str]) -> ClientKey | None:
         """The key of a request; None where it needs none. Raises `RequestError`."""
         if not self._needs_key():
             return None

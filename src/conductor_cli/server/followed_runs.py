@@ -56,12 +56,12 @@ _RUN: Final = re.compile(r"[\w-]{1,80}")
 class FollowedRuns:
     """The runs that a server reads for its clients, beside those of its registry, and the routes for one response.
 
-    `go_on` takes a run over.
+    `take_over` takes a run over.
     """
 
-    def __init__(self, registry: RunRegistry, go_on: Callable[[LeftRun], Awaitable[ServedRun]]) -> None:
+    def __init__(self, registry: RunRegistry, take_over: Callable[[LeftRun], Awaitable[ServedRun]]) -> None:
         self._registry = registry
-        self._go_on = go_on
+        self._take_over = take_over
         self._tasks: dict[str, tuple[ServedRun, asyncio.Task[None]]] = {}
 
     @property
@@ -86,7 +86,7 @@ class FollowedRuns:
                 room = self._registry.room
                 for left in await asyncio.to_thread(leases.take, room) if room else ():
                     try:
-                        (await self._go_on(left)).stays = True
+                        (await self._take_over(left)).stays = True
                     except Exception as error:  # noqa: BLE001 - whatever is wrong with it, nobody shall wait for it
                         log.warning("run %s cannot go on: %s", left.run, describe_error(error))
                         waits = isinstance(error, RequestError) and error.retry_after

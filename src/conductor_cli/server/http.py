@@ -189,7 +189,7 @@ class CreateAnswer:
         return RunAnswer(registry, served, api, replace(request, blobs={}), self.path)
 
     async def _begin(self, request: ClientRequest, asked: dict[str, Any], principal: Principal, run: str) -> ServedRun:
-        """Begin a run. What another server needs to go on with it is stored before, where the client wants that."""
+        """Begin a run. Where the client wants it to outlive this server, first store what another one needs for it."""
         registry, run, leases = self.registry, run or new_run_id(datetime.now(UTC)), None
         if asked["body"] is not None and registry.runs.store_of(registry.runs.settings()) is not None:
             leases = registry.runs.leases
@@ -211,8 +211,8 @@ def begin_served(  # noqa: PLR0913 - what a request says, and what is known of i
 ) -> ServedRun:  # fmt: skip
     """Begin the run of a request, or go on behind the `events` that another server has stored of it.
 
-    `asked` has the `key` that no other request has, and the `purpose` of one that needs no plan. `leased`: another
-    server goes on with the run where this one is gone. Raises `RequestError`.
+    `asked` has the `key`, which is the same where a client sends its request again, and the `purpose` of a request that
+    needs no plan. `leased`: another server goes on with the run where this one is gone. Raises `RequestError`.
     """
     sign = partial(client_calls, ids=registry.runs.call_ids)
     stream = ResponseStream(holds_text=holds_text(request), sign=sign)
@@ -240,7 +240,7 @@ async def read_again(path: str, body: dict[str, Any]) -> ClientRequest:
     return request
 
 
-async def go_on(registry: RunRegistry, left: LeftRun) -> ServedRun:
+async def take_over_run(registry: RunRegistry, left: LeftRun) -> ServedRun:
     """Go on with the run of a server that is gone, as if its client had asked here."""
     asked = json.loads(left.job)
     request = await read_again(asked["path"], asked["body"])
@@ -290,7 +290,7 @@ def build_app(registry: RunRegistry) -> Starlette:
         text, kind = metrics.render(len(registry.going_on))
         return Response(text, headers={"content-type": kind})
 
-    followed = FollowedRuns(registry, partial(go_on, registry))
+    followed = FollowedRuns(registry, partial(take_over_run, registry))
     answers: dict[str, ASGIApp] = {path: CreateAnswer(registry, followed, metrics, path) for path in APIS}
     store = open_state(registry.runs.settings().paths).served_files
     files, batches = Files(store), Batches(registry, store, partial(begin_batched, registry))

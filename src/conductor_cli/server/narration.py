@@ -116,7 +116,8 @@ Path = tuple[int, ...]  # The number of a step, after those of the steps that ar
 class ResponseStream:
     """Tells one run to its clients. With `holds_text` the answer comes in one piece, when it is final.
 
-    So it does where the run itself holds it. `sign` gives the calls of a run with the ids that a client sees.
+    The same holds where the run keeps its answer back (`RunStarted.holds_answer`).
+    `sign` gives the calls of a run with the ids that a client sees.
     """
 
     def __init__(self, *, holds_text: bool = False, sign: SignCalls = attrgetter("tool_calls")) -> None:

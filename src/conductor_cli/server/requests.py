@@ -196,7 +196,7 @@ async def build_job(
             asked = replace(asked, plan=Plan(steps=(Step(worker=min(priced)[1], subtask=SUBTASKS[purpose]),)))
     only = runs.options.workers
     if request.hosted:
-        # Only workers may answer that have a server of tools of each kind's name.
+        # Only workers that have a tool server named after each of these kinds may answer.
         pool, _ = await resolve_pool(settings, None, only)
         pool, _ = pool_with_tools(settings, pool, {}, asking=False)
         only = tuple(each.name for each in pool if set(request.hosted) <= set(each.tools) and not settings.rehearsal)
@@ -273,6 +273,7 @@ async def build_demo_job(
 
 
 async def _read_asked(runs: Runs, request: ClientRequest, attacher: Attacher, client: Principal) -> ParsedRequest:
+    """Return the question of a request, or the conversation that goes on, with its files. Raises `RequestError`."""
     store = open_state(attacher.settings.paths).traces
 
     def read_trace(run: str) -> Trace | None:

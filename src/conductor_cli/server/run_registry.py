@@ -189,7 +189,7 @@ class Subscriber:
         self._last = self._loop.time()
 
     async def pieces(self) -> list[Piece] | None:
-        """What is new, as soon as there is something; nothing after a silence; None at the end or when it has left."""
+        """Return new pieces; an empty list after a silence; None when the run has ended or the client has left."""
         while not self.is_gone:
             self.woken.clear()
             found = self._take()

@@ -4,7 +4,7 @@
 The tokens of a reply are those of the answering step alone, because clients take them for the length of their
 conversation and shorten it when they are too many. What planning and the other steps used stands beside them.
 
-Server-sent events as bytes (WHATWG HTML, section 9.2). Pure.
+It also writes server-sent events as bytes (WHATWG HTML, section 9.2).
 """
 
 from __future__ import annotations

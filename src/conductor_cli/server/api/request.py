@@ -1,6 +1,6 @@
 """One internal form for a request of any client API, and for what answers it. Values only.
 
-What the server needs of a client API: read a request, write a stream, a whole answer, and an error.
+It also says what the server needs of a client API: to read a request, and to write a stream, an answer and an error.
 """
 
 from __future__ import annotations
