@@ -140,6 +140,8 @@ def test_a_run_whose_server_is_killed_is_finished_by_another(pair: Pair) -> None
     stage.models["beta"] = once("half", then=says("beta answers"))
     run = pair.begin()
     until(lambda: stage.asked("beta") and pair.wrote(run, b"step_finished"), "a step")
+    paid = "SELECT count(*) FROM conductor_calls WHERE owner IS NULL AND worker = 'alpha'"
+    until(lambda: pair.query(paid) == [(1,)], "its cost, which is settled behind the step")
     before = threading.Thread(target=lambda: seen.append(pair.stream(run)))
     seen = list[str]()
     before.start()
