@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import threading
 import time
 from collections.abc import Iterator
 
@@ -59,6 +61,26 @@ def test_a_run_of_a_process_that_was_killed_is_interrupted_when_its_lease_is_ove
     writer.close()
     assert [row.state for row in other.newest()[0]] == ["finished"]
     assert other.check(RUN).whole
+
+
+def test_who_flushes_waits_for_pieces_that_a_thread_is_writing(
+    databases: tuple[Database, Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who goes on with the run would not know a piece that was shown before it was committed."""
+    one, two = databases
+    writer, call, go = SharedTraces(one).open(RUN), one.call, threading.Event()
+    write(writer, events(RUN, "How many pears?")[:-1])
+    monkeypatch.setattr(one, "call", lambda *said: call(*said) if go.wait(30) else [])
+
+    async def flush_twice() -> None:
+        writer.write(ev.StepDelta(at=9.0, step=1, attempt=1, text="and a plum"))
+        flushed = [writer.flush(), writer.flush()]
+        go.set()
+        assert flushed[1] is not None
+        await flushed[1]
+        assert b"and a plum" in SharedTraces(two).lines_of(RUN)
+
+    asyncio.run(flush_twice())
 
 
 def test_a_trace_is_taken_by_one_process_and_lost_by_no_other(databases: tuple[Database, Database]) -> None:

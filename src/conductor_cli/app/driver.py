@@ -131,14 +131,16 @@ async def perform(run: Run, job: Job) -> AsyncGenerator[tuple[Event, Trace], Non
                 notice = await recorder.store_event(event)
                 if telemetry is not None:
                     telemetry.read(event)
-                if job.leased and notice is None and isinstance(ev.innermost_event(event), ev.StepDelta):
+                is_piece = isinstance(ev.innermost_event(event), ev.StepDelta)
+                if job.leased and is_piece and notice is None:
                     # Whoever goes on with the run knows only the pieces that were committed. So a piece is shown when
                     # it is, and several are committed at a time: one commit for each would cost more than all the rest.
-                    if not pieces:
+                    if not pieces and not run.state.unread:
                         await asyncio.sleep(COMMIT_SECONDS)
                     if run.state.unread and len(pieces) < MAX_PIECES:
                         pieces.append((event, trace))
                         continue
+                if job.leased and (is_piece or pieces):
                     await recorder.flush()
                 while pieces:
                     yield pieces.pop(0)

@@ -238,11 +238,15 @@ class Batches:
         """
         try:
             while True:
-                with suppress(ConductorError, OSError):  # a database or a disk that is away is asked again
+                try:
                     found = await asyncio.to_thread(self._store.open_batches)
                     secrets.SystemRandom().shuffle(found)  # the first may be those that other servers have
                     for record in found:
                         self._work_on(record)
+                except (ConductorError, OSError):
+                    pass  # a database or a disk that is away is asked again
+                except Exception as error:  # noqa: BLE001 - one damaged record must not end the batches under way
+                    log.error("open batches: %s", describe_error(error))  # noqa: TRY400 - it may quote a prompt
                 await asyncio.sleep(SCAN_SECONDS)
         finally:
             tasks = [*self._tasks.values()]

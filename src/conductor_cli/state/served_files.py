@@ -73,7 +73,7 @@ class ServedFiles:
         return [record for record in found if record is not None and owner in {None, record["owner"]}]
 
     def open_batches(self) -> list[Record]:
-        return [record for record in self.all("batch") if record["status"] not in OVER]
+        return [record for record in self.all("batch") if record.get("status", "failed") not in OVER]
 
     def add(self, record: Record, pieces: Iterable[bytes]) -> None:
         """Store a new file, all of it or nothing, and write its size into its record."""

@@ -100,6 +100,7 @@ class ServerProgram:
                         await program.close()
                     group.cancel_scope.cancel()
         finally:
+            program.stop()  # once more, where a second cancellation broke off what ends it
             # Our ends of the pipes, also of those that something which left the group holds open. No public name
             # reaches the transport; the SDK does the same.
             pipes = getattr(process, "_transport", None)

@@ -48,8 +48,8 @@ class Recipe:
     entropy: float = 0.002  # The weight of a bonus for their uncertainty
     format_bonus: float = 0.5  # What a valid plan with a wrong answer earns
     unused_step: float = 0.05  # What each step costs that the answer does not depend on
-    min_workers: int = 2
-    max_workers: int | None = None
+    min_workers: int = 2  # The fewest workers of an exercise
+    max_workers: int | None = None  # The most; None for the whole pool
     lora: LoraSettings | None = None
     vllm: bool = False  # vLLM samples the plans, on the GPU that trains
     vllm_memory: float = 0.3  # Its share of the GPU's memory

@@ -160,7 +160,13 @@ def opens_thinking(prompt: Sequence[PromptPiece]) -> bool:
 
 def split_for_tokenizer(text: str) -> list[str]:
     """`text` in parts short enough for any tokenizer, cut before a word if there is one."""
-    return re.findall(rf".{{1,{MAX_SLICE}}}(?= |\Z)|.{{{MAX_SLICE}}}", text, re.DOTALL) or [""]
+    parts, start = list[str](), 0
+    while len(text) - start > MAX_SLICE:
+        cut = text.rfind(" ", start + 1, start + MAX_SLICE)
+        end = cut if cut > start else start + MAX_SLICE
+        parts.append(text[start:end])
+        start = end
+    return [*parts, text[start:]]
 
 
 def _render(

@@ -284,7 +284,7 @@ class SharedWriter:
         return self._append(self._lines.add(event), self._write_own)
 
     def flush(self) -> asyncio.Future[None] | None:
-        return self._append(self._lines.flush(), self._write_own)
+        return self._append(self._lines.flush(), self._write_own, waits=bool(self._pending))
 
     def close(self) -> None:
         """Write what waits, and end the lease. Where the database is away, that is tried again for a while."""
@@ -316,8 +316,11 @@ class SharedWriter:
                     self._database.call(lease, self.run, self._database.owner)
                 self._store.forget(self)
 
-    def _append(self, lines: bytes, write: Callable[[], None]) -> asyncio.Future[None] | None:
-        if not lines and not self.problem:
+    def _append(
+        self, lines: bytes, write: Callable[[], None], *, waits: bool = False
+    ) -> asyncio.Future[None] | None:  # fmt: skip
+        """Have lines written; `waits` for those that another thread is writing, also where there are no new ones."""
+        if not lines and not self.problem and not waits:
             return None
         with self._adding:
             self._pending += lines
