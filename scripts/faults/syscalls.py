@@ -146,7 +146,7 @@ def _key_stored(at: Desk, ended: Ended) -> str:
 
 
 def _imported(at: Desk, ended: Ended) -> str:
-    """The model is listed, and its file there; or nothing is left of it."""
+    """The model is listed, and its file whole, linked or where it lies; or nothing is left of it."""
     got = at.prefork.run(["model", "list", "--json"])
     if got.code:
         return f"the models cannot be listed: {got.err}"
@@ -154,7 +154,8 @@ def _imported(at: Desk, ended: Ended) -> str:
     left = (path for path in (at.home / "data/conductor-llm").rglob("*") if path.is_file())
     files = [path.name for path in left if path.stat().st_size > 100_000]
     if ended.code == 0:
-        return _fails(listed and files, "exit code 0 and the model is not there")
+        whole = listed and at.prefork.run(["model", "verify", "new"]).code == 0
+        return _fails(whole, "exit code 0 and the model is not there")
     return _fails(listed or not files, f"exit code {ended.code} left {files}")
 
 
