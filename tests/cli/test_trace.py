@@ -57,7 +57,7 @@ def test_replay_uses_no_network(stage: Stage) -> None:
 
 
 def test_replay_pauses_as_the_run_did(stage: Stage) -> None:
-    from conductor_cli.cli.replay import replay_events
+    from conductor_cli.cli.trace import replay_events
     from conductor_cli.state.trace_store import TraceStore
     from conductor_cli.views.base import Stdout
     from conductor_cli.views.json_output import JsonLinesOutput

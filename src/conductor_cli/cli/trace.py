@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Annotated, get_args
+from typing import Annotated, Final, get_args
 
 import typer
 
 from conductor_cli.app import traces
 from conductor_cli.cli import options as opt
 from conductor_cli.cli import output as out
-from conductor_cli.cli.replay import replay_events
-from conductor_cli.cli.terminal_input import can_ask, confirm
+from conductor_cli.cli.terminal_input import can_ask, confirm, handle_signal
 from conductor_cli.core.continuation import check_step_exists, reset_from_step
 from conductor_cli.core.errors import UsageError
+from conductor_cli.core.events import Event
 from conductor_cli.core.formatting import format_count, format_size
 from conductor_cli.core.learning import Verdict, describe_rating
+from conductor_cli.core.trace import fold
 from conductor_cli.state.run_list import COUNT, list_data, list_text
 from conductor_cli.state.trace_file import unreadable
-from conductor_cli.views import OutputContext, open_views
+from conductor_cli.views import OutputContext, RunView, open_views
 from conductor_cli.views.json_output import run_json
 from conductor_cli.views.text_layout import page_screen
 from conductor_cli.views.trace_text import step_lines, trace_lines
 
 MAX_FAULTS = 20  # Faults of one trace that are printed
+MAX_PAUSE: Final = 30.0  # Seconds: a run that waited for hours is not replayed for hours
+SLICE: Final = 0.05  # Seconds of a pause after which it is checked whether a frame is due or a signal has come
 
 app = typer.Typer(
     help="Stored runs: list, show, replay, verify, run again, rate, export, remove.", no_args_is_help=True
@@ -134,6 +141,40 @@ def replay_command(
         out.leave_stdout()
         code = 0
     raise typer.Exit(code)
+
+
+def replay_events(
+    events: Iterator[Event], view: RunView, speed: float, sleep: Callable[[float], None] = time.sleep
+) -> int:
+    """Show `events`, pausing as the run did, divided by `speed`; 0 does not pause. Returns the exit code.
+
+    A signal lets the view finish its work, a second one ends the process. Raises `OSError` when standard output cannot
+    be written, and `BrokenPipeError` when nobody reads it.
+    """
+    at, signals = 0.0, list[int]()
+
+    def note(number: int, _: object) -> None:
+        if signals:  # the user is impatient: the first one has not ended the process yet
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        signals.append(number)
+
+    with handle_signal(signal.SIGINT, note), handle_signal(signal.SIGTERM, note):
+        try:
+            for event, trace in fold(events):
+                pause = min((event.at - at) / speed, MAX_PAUSE) if speed > 0 else 0.0
+                while pause > 0 and not signals:
+                    view.draw()
+                    sleep(min(pause, SLICE))
+                    pause -= SLICE
+                if signals:
+                    break
+                at = max(at, event.at)
+                view.show(event, trace)
+        finally:
+            with suppress(OSError):
+                view.close()
+    return 128 + signals[0] if signals else 0
 
 
 @app.command("verify")
