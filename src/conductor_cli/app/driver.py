@@ -36,8 +36,8 @@ from conductor_cli.views.base import FRAME, RunView
 
 ALWAYS: Final = "always"  # The value of `traces.keep` with which no run takes place that cannot be stored
 
-COMMIT_SECONDS: Final = 0.1  # How long a piece of a run that others may go on with waits for pieces beside it
-MAX_PIECES: Final = 64  # that wait so
+COMMIT_SECONDS: Final = 0.1  # How long a piece of a leased run waits for others, to be committed together
+MAX_PIECES: Final = 64  # The most pieces that are committed together
 
 PLAN_DROPPED: Final = "the plan was dropped"
 
@@ -133,8 +133,8 @@ async def perform(run: Run, job: Job) -> AsyncGenerator[tuple[Event, Trace], Non
                     telemetry.read(event)
                 is_piece = isinstance(ev.innermost_event(event), ev.StepDelta)
                 if job.leased and is_piece and notice is None:
-                    # Whoever goes on with the run knows only the pieces that were committed. So a piece is shown when
-                    # it is, and several are committed at a time: one commit for each would cost more than all the rest.
+                    # Another process that goes on with the run knows only committed pieces. So a piece is shown after
+                    # its commit, and several are committed together, because one commit for each costs too much.
                     if not pieces and not run.state.unread:
                         await asyncio.sleep(COMMIT_SECONDS)
                     if run.state.unread and len(pieces) < MAX_PIECES:
@@ -277,7 +277,7 @@ class RunRecorder:
     def _flush(self) -> None:
         self._timer = None
         if self._writer is not None and (writing := self._writer.flush()) is not None:
-            writing.add_done_callback(lambda done: done.cancelled() or done.exception())  # the next event tells of it
+            writing.add_done_callback(lambda done: done.cancelled() or done.exception())  # the next event raises it
 
     async def close(self) -> None:
         if self._timer is not None:
