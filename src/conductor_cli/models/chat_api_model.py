@@ -9,7 +9,7 @@ the server offers (see `structured_output`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -32,6 +32,7 @@ from conductor_cli.models.api_errors import (
 )
 from conductor_cli.models.base import Features, check_features
 from conductor_cli.models.chat_apis import CHAT_APIS
+from conductor_cli.models.chat_apis.base import ChatApi
 from conductor_cli.models.chat_body import JsonBody, request_body
 from conductor_cli.models.http import DONE, HttpClient, stream_limit
 from conductor_cli.models.off_loop import off_loop
@@ -79,64 +80,34 @@ class ChatApiModel:
         """Yield the reply; it is asked for again as long as the server refuses a parameter that can be left out."""
         check_features(self._model or self._server.name, self.features, request)
         ends = None if request.deadline is None else asyncio.get_running_loop().time() + request.deadline
-        # Learn which model to ask, and how its server takes a constraint if the request has one.
-        if not self._model:
-            await self._read_model_list(_remaining(ends))
-        if not self._model:
-            hint = "name the model: conductor workers add NAME --model MODEL; for the planner: URL#MODEL"
-            raise ModelError("missing", f"{self._server.name} lists no chat model of its own", hint=hint)
-        if self._form == "ask" and (request.grammar or request.choices or request.schema or request.prefill):
-            await self._learn_form(_remaining(ends))
-        dropped = self._dropped
-        name, path, is_silent = self._server.name, self._api.path, True
+        await self._learn_server(request, ends)
+        dropped, is_silent = self._dropped, True
         while True:
             prepare = partial(self._prepare, request, dropped)
             dropped, asked, body = await off_loop(text_size(request.messages), prepare)
             limit = stream_limit(UNLIMITED_TOKENS if asked is None else asked)
             decoder = ChatReplyDecoder(request, self._secrets, self._preset.cost, asked)
-            translate, last, done, ended = self._api.translator(), "", False, False
+            reply = _ReplyReader(self._server.name, self._secrets, self._api, decoder)
             try:
-                async with self._server.open("POST", path, body=body, seconds=_remaining(ends), limit=limit) as answer:
+                async with self._server.open(
+                    "POST", self._api.path, body=body, seconds=_remaining(ends), limit=limit
+                ) as answer:
                     # No error status, so the server takes this request. Calls beside it may have learned more.
                     self._dropped |= dropped
-                    if untold := self._dropped - self._noted:
-                        untold -= self._api.additions(self._body(request, frozenset())).keys()
-                        instead = {each: f"as {self._max_tokens_field(self._dropped)}" for each in MAX_TOKENS_FIELDS}
-                        for each in sorted(untold):
-                            what = instead.get(each, "without it")
-                            yield Chunk(note=f"{name} does not accept {each}; sent {what}")
-                        self._noted |= self._dropped
-                    while not ended and (batch := await answer.events(reply_limit(asked))) is not None:
-                        chunks, problem = list[Chunk](), None
-                        try:
-                            for data in batch:
-                                if ended := (done := data.strip() == DONE):
-                                    break
-                                last = data
-                                frame = parse_frame(data, name, self._secrets)
-                                translated = translate(frame)
-                                if translated.get("error"):
-                                    raise error_in_body(name, translated, self._secrets)
-                                chunks += decoder.frame(translated)
-                                if ended := frame.get("type") in self._api.last:
-                                    break
-                        except ModelError as error:
-                            problem = error  # what came before it is part of the reply
-                        for chunk in joined_texts(chunks):
+                    for note in self._new_notes(request):
+                        yield Chunk(note=note)
+                    while not reply.ended and (batch := await answer.events(reply_limit(asked))) is not None:
+                        for chunk in reply.read(batch):
                             is_silent = is_silent and not (chunk.text or chunk.thinking or chunk.tool_call)
                             yield chunk
-                        if problem is not None:
-                            raise problem
-                    if decoder.finish is None and not done:
-                        raise ModelError("broken", f"{name}: the answer broke off")
-                    if not decoder.replied:
-                        what = clean_excerpt(last, self._secrets)
-                        raise ModelError("broken", f"{name}: the answer is not a reply: {what}")
+                        if reply.problem is not None:
+                            raise reply.problem
+                    reply.check_end()
                     await answer.drain(DRAIN_SECONDS)
                     for chunk in decoder.end():
                         if decoder.estimated and ESTIMATED not in self._noted:
                             self._noted.add(ESTIMATED)
-                            yield Chunk(note=f"{name} {ESTIMATED}")
+                            yield Chunk(note=f"{self._server.name} {ESTIMATED}")
                         is_silent = is_silent and not (chunk.text or chunk.thinking or chunk.tool_call)
                         yield chunk
                     return
@@ -145,18 +116,10 @@ class ChatApiModel:
                     # A constrained reply without an answer was filled in as thinking: the next call is unconstrained.
                     sent = structured_output.constraint_fields(request, self._form, dropped)
                     self._dropped |= sent.keys() & set(CONSTRAINT_FIELDS)
-                if not is_silent:
+                changed = self._changed_request(request, dropped, error) if is_silent else None
+                if changed is None:
                     raise
-                # Where prompt and reply together were too long, a shorter reply may fit.
-                fewer = None
-                if isinstance(error, ApiError) and error.reason == "length" and "max_tokens" not in self._options:
-                    fewer = shorter_output(error.said.message, request.max_tokens or 0)
-                if fewer is not None:
-                    request = replace(request, max_tokens=fewer)
-                elif (without := self._without_refused(request, dropped, error)) is not None:
-                    dropped = without
-                else:
-                    raise
+                request, dropped = changed
 
     async def constraint_support(self) -> structured_output.Constraint:
         """Return what the server holds a reply to. One of unknown kind is asked, once if it answers. Raises nothing."""
@@ -182,6 +145,16 @@ class ChatApiModel:
     async def close(self) -> None:
         await self._server.close()
 
+    async def _learn_server(self, request: Request, ends: float | None) -> None:
+        """Learn which model to ask, and how its server takes a constraint if the request has one."""
+        if not self._model:
+            await self._read_model_list(_remaining(ends))
+        if not self._model:
+            hint = "name the model: conductor workers add NAME --model MODEL; for the planner: URL#MODEL"
+            raise ModelError("missing", f"{self._server.name} lists no chat model of its own", hint=hint)
+        if self._form == "ask" and (request.grammar or request.choices or request.schema or request.prefill):
+            await self._learn_form(_remaining(ends))
+
     async def _read_model_list(self, seconds: float | None) -> None:
         """Learn from its list of models which one to ask, and which server this is. Raises `ModelError`."""
         listed = await self._server.list_json("/models", seconds=seconds)
@@ -195,6 +168,28 @@ class ChatApiModel:
             await self._read_model_list(LIST_SECONDS if remaining is None else min(remaining, LIST_SECONDS))
         except ModelError as error:
             self._form = "ask" if error.retryable else "response_format"
+
+    def _new_notes(self, request: Request) -> list[str]:
+        """Return a note for each dropped field that the user does not know of yet."""
+        untold = self._dropped - self._noted
+        if untold:
+            untold -= self._api.additions(self._body(request, frozenset())).keys()
+            self._noted |= self._dropped
+        instead = {each: f"as {self._max_tokens_field(self._dropped)}" for each in MAX_TOKENS_FIELDS}
+        accepts = f"{self._server.name} does not accept"
+        return [f"{accepts} {each}; sent {instead.get(each, 'without it')}" for each in sorted(untold)]
+
+    def _changed_request(
+        self, request: Request, dropped: frozenset[str], error: ModelError
+    ) -> tuple[Request, frozenset[str]] | None:
+        """Return what is sent after `error`, and without which fields; None where nothing can be changed."""
+        # Where prompt and reply together were too long, a shorter reply may fit.
+        if isinstance(error, ApiError) and error.reason == "length" and "max_tokens" not in self._options:
+            fewer = shorter_output(error.said.message, request.max_tokens or 0)
+            if fewer is not None:
+                return replace(request, max_tokens=fewer), dropped
+        without = self._without_refused(request, dropped, error)
+        return None if without is None else (request, without)
 
     def _without_refused(self, request: Request, dropped: frozenset[str], error: ModelError) -> frozenset[str] | None:
         """Return what to leave out once `error` refused a request; None if it names nothing that can be changed.
@@ -242,6 +237,48 @@ class ChatApiModel:
     def _max_tokens_field(self, dropped: frozenset[str]) -> str:
         """Return the server's name for the limit on a reply's tokens; the other name once it refused that."""
         return next(name for name in (self._preset.max_tokens_field, *MAX_TOKENS_FIELDS) if name not in dropped)
+
+
+class _ReplyReader:
+    """Reads the events of one reply into chunks. What came before a failure is part of the reply."""
+
+    def __init__(self, name: str, secrets: Secrets, api: ChatApi, decoder: ChatReplyDecoder) -> None:
+        self.decoder = decoder
+        self.ended = False
+        self.problem: ModelError | None = None
+        self._name, self._secrets, self._last_types = name, secrets, api.last
+        self._translate = api.translator()
+        self._is_done = False
+        self._last = ""
+
+    def read(self, batch: Iterable[str]) -> list[Chunk]:
+        """Return the chunks of events that arrived together, up to the end or to a `problem`."""
+        chunks = list[Chunk]()
+        try:
+            for data in batch:
+                if data.strip() == DONE:
+                    self._is_done = self.ended = True
+                    break
+                self._last = data
+                frame = parse_frame(data, self._name, self._secrets)
+                translated = self._translate(frame)
+                if translated.get("error"):
+                    raise error_in_body(self._name, translated, self._secrets)
+                chunks += self.decoder.frame(translated)
+                if frame.get("type") in self._last_types:
+                    self.ended = True
+                    break
+        except ModelError as error:
+            self.problem = error
+        return joined_texts(chunks)
+
+    def check_end(self) -> None:
+        """Raise `ModelError` where the reply broke off, or was none."""
+        if self.decoder.finish is None and not self._is_done:
+            raise ModelError("broken", f"{self._name}: the answer broke off")
+        if not self.decoder.replied:
+            what = clean_excerpt(self._last, self._secrets)
+            raise ModelError("broken", f"{self._name}: the answer is not a reply: {what}")
 
 
 def joined_texts(chunks: list[Chunk]) -> list[Chunk]:

@@ -73,7 +73,7 @@ class RunAnswer:
                 is_begun = True
                 await _send_head(send, 200, {"content-type": "application/json"} | {"x-request-id": self.served.id})
             await _send_body(send, b"\n", more=True)
-            reader.told()
+            reader.restart_silence()
         ended = self.served.ended
         if reader.is_gone or ended is None:
             return False
@@ -117,7 +117,7 @@ class RunAnswer:
         while goes_on:
             if data:
                 await _send_body(send, data, more=True)
-                reader.told()
+                reader.restart_silence()
             pieces = await reader.pieces()
             if reader.is_gone or self.served.is_lost:  # cut off, a stream is read on elsewhere
                 return False

@@ -95,12 +95,12 @@ def list_records(store: ServedFiles, kind: str, http: Request, **fields: str | N
     names = [each["id"] for each in own]
     if (after := query.get("after")) in names:
         own = own[names.index(after) + 1 :]
-    page = [shown(each) for each in own[: int(count)]]
+    page = [without_owner(each) for each in own[: int(count)]]
     ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
     return {"object": "list", "data": page, **ends, "has_more": len(own) > len(page)}
 
 
-def shown(record: Mapping[str, Any]) -> Record:
+def without_owner(record: Mapping[str, Any]) -> Record:
     """Return what a client is shown of a record."""
     return {name: value for name, value in record.items() if name != "owner"}
 
@@ -137,7 +137,7 @@ class Files:
                 if upload is None or isinstance(upload, str):
                     raise refused("file", "is missing")
                 name = one_line(upload.filename or "file")[:200]
-                return shown(await asyncio.to_thread(self._keep, client.origin, upload.file, name))
+                return without_owner(await asyncio.to_thread(self._keep, client.origin, upload.file, name))
             finally:
                 await form.close()
 
@@ -164,7 +164,7 @@ class Files:
         return await asyncio.to_thread(partial(list_records, self.store, "file", http, purpose=purpose))
 
     async def _get(self, http: Request) -> Record:
-        return shown(await find_named(self.store, "file", http))
+        return without_owner(await find_named(self.store, "file", http))
 
     async def _delete(self, http: Request) -> Record:
         name = (await find_named(self.store, "file", http))["id"]
@@ -281,7 +281,7 @@ class Batches:
         }  # fmt: skip
         await asyncio.to_thread(self._store.write, record)
         self._work_on(record)
-        return shown(record)
+        return without_owner(record)
 
     async def _list(self, http: Request) -> Record:
         return await asyncio.to_thread(list_records, self._store, "batch", http)
@@ -290,7 +290,7 @@ class Batches:
         record = await find_named(self._store, "batch", http)
         if record["status"] not in OVER and await asyncio.to_thread(self._store.is_cancelled, record["id"]):
             record |= {"status": "cancelling", "cancelling_at": record["cancelling_at"] or int(time.time())}
-        return shown(record)
+        return without_owner(record)
 
     async def _cancel(self, http: Request) -> Record:
         record = await self._get(http)
@@ -328,7 +328,7 @@ class Batches:
                 reader = self._registry.open(served)
                 try:
                     while await reader.pieces() is not None:
-                        reader.told()
+                        reader.restart_silence()
                     ended = served.ended or RequestError(500, "internal", "the run has no end")
                 finally:
                     self._registry.close(reader, delivered=True)

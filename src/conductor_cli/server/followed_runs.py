@@ -112,10 +112,10 @@ class FollowedRuns:
             return None
         stream = ResponseStream(sign=partial(client_calls, ids=self._registry.runs.call_ids))
         served = ServedRun(run, "", stream, origin=client.origin, model=json.loads(job)["body"]["model"] if job else "")
-        trace = shown(served, Trace(), events)
+        trace = show_events(served, Trace(), events)
         while not trace.ended and goes_on and events:  # all that is there by now
             events, goes_on, _ = await self._read_on(run, reader)
-            trace = shown(served, trace, events)
+            trace = show_events(served, trace, events)
         if trace.ended or not goes_on:
             served.end(served.stream.outcome(served.reasoning))
             return served
@@ -156,7 +156,7 @@ class FollowedRuns:
                 raise refused("starting_after", "must be the number of an event")
             request = replace(_request(served), stream=True, after=int(after))
             return RunAnswer(self._registry, served, ResponsesApi(), request, http.url.path)
-        return told(served)
+        return response_object(served)
 
     async def _delete(self, http: Request) -> dict[str, Any]:
         """Delete what is kept of a response, its trace too, unless the user wants every trace to be kept."""
@@ -174,7 +174,7 @@ class FollowedRuns:
         stopped = self._registry.cancel(served.id)
         if not stopped and served.ended is None and leases is not None:
             stopped = await asyncio.to_thread(leases.stop, served.id)
-        return told(served, "cancelled" if stopped else "")
+        return response_object(served, "cancelled" if stopped else "")
 
     async def _found(self, http: Request) -> ServedRun:
         """The run of a request, also one of another replica. Raises `RequestError`."""
@@ -205,7 +205,7 @@ class FollowedRuns:
         try:
             while loop.time() - read_at < 60.0:
                 events, goes_on, _ = await self._read_on(served.id, reader)
-                trace = shown(served, trace, events)
+                trace = show_events(served, trace, events)
                 if trace.ended or not (events or goes_on):
                     served.end(served.stream.outcome(served.reasoning))
                     return
@@ -216,7 +216,7 @@ class FollowedRuns:
             del self._tasks[served.id]
 
 
-def shown(served: ServedRun, trace: Trace, events: Sequence[ev.Event]) -> Trace:
+def show_events(served: ServedRun, trace: Trace, events: Sequence[ev.Event]) -> Trace:
     """Show events after `trace`, and return the trace after them."""
     for event in events:
         if isinstance(event, ev.RunStarted):
@@ -238,8 +238,8 @@ def _request(served: ServedRun) -> ClientRequest:
     return ClientRequest(model=served.model, messages=(), tools=served.namespaced, background=served.stays)
 
 
-def told(served: ServedRun, status: str = "") -> dict[str, Any]:
-    """The response as far as it has come; with this status, where there is one."""
+def response_object(served: ServedRun, status: str = "") -> dict[str, Any]:
+    """Return the response as far as it has come; with this status, where there is one."""
     encoder, ended = ResponsesEncoder(_request(served), served.id, served.created), served.ended
     if status:
         return encoder.response(status)

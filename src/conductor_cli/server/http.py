@@ -43,11 +43,12 @@ from conductor_cli.server.api.responses import ResponsesApi
 from conductor_cli.server.batches import Batches, Files
 from conductor_cli.server.body import read_body
 from conductor_cli.server.conversation import client_calls
-from conductor_cli.server.followed_runs import FollowedRuns, shown, told
+from conductor_cli.server.followed_runs import FollowedRuns, response_object, show_events
 from conductor_cli.server.metrics import Metrics
 from conductor_cli.server.narration import ResponseStream
 from conductor_cli.server.page import keyless_json, page_routes
 from conductor_cli.server.requests import (
+    UtilityPurpose,
     build_demo_job,
     build_job,
     classify_utility_request,
@@ -181,24 +182,29 @@ class CreateAnswer:
             claimed = await self.followed.claim(principal, headers[IDENTITY], key)
             served, run = (None, claimed) if isinstance(claimed, str) else (claimed, "")
         if served is None:
-            asked = {"path": self.path, "body": body, "origin": principal.origin, "key": key}
             purpose = classify_utility_request(request, headers)
-            served = await self._begin(request, asked | {"purpose": purpose}, principal, run)
+            run = run or new_run_id(datetime.now(UTC))
+            served = await self._begin(request, principal, run=run, key=key, purpose=purpose, body=body)
         if request.background and not request.stream:
-            return JSONResponse(told(served), headers={"x-request-id": served.id})
+            return JSONResponse(response_object(served), headers={"x-request-id": served.id})
         return RunAnswer(registry, served, api, replace(request, blobs={}), self.path)
 
-    async def _begin(self, request: ClientRequest, asked: dict[str, Any], principal: Principal, run: str) -> ServedRun:
-        """Begin a run. Where the client wants it to outlive this server, first store what another one needs for it."""
-        registry, run, leases = self.registry, run or new_run_id(datetime.now(UTC)), None
-        if asked["body"] is not None and registry.runs.store_of(registry.runs.settings()) is not None:
+    async def _begin(  # noqa: PLR0913 - what a request says, and what is known of its run
+        self, request: ClientRequest, principal: Principal, *, run: str, key: str, purpose: UtilityPurpose | None,
+        body: Mapping[str, Any] | None,
+    ) -> ServedRun:  # fmt: skip
+        """Begin a run. With a `body` it outlives this server: what `take_over_run` needs is stored first."""
+        registry, leases = self.registry, None
+        if body is not None and registry.runs.store_of(registry.runs.settings()) is not None:
             leases = registry.runs.leases
         elif request.background:
             raise refused("background", "needs a trace, and this server stores none")
         if leases is not None:
-            await asyncio.to_thread(lambda: leases.announce(run, keyless_json(asked)))
+            job = {"path": self.path, "body": body, "origin": principal.origin, "key": key, "purpose": purpose}
+            await asyncio.to_thread(lambda: leases.announce(run, keyless_json(job)))
         try:
-            return begin_served(registry, request, asked, principal, run=run, leased=leases is not None)
+            leased = leases is not None
+            return begin_served(registry, request, principal, run=run, key=key, purpose=purpose, leased=leased)
         except RequestError:
             if leases is not None:
                 await asyncio.to_thread(leases.withdraw, run)
@@ -206,27 +212,27 @@ class CreateAnswer:
 
 
 def begin_served(  # noqa: PLR0913 - what a request says, and what is known of its run
-    registry: RunRegistry, request: ClientRequest, asked: Mapping[str, Any], principal: Principal, *, run: str,
-    leased: bool = False, events: Sequence[Event] = (),
+    registry: RunRegistry, request: ClientRequest, principal: Principal, *, run: str, key: str,
+    purpose: UtilityPurpose | None = None, leased: bool = False, events: Sequence[Event] = (),
 ) -> ServedRun:  # fmt: skip
     """Begin the run of a request, or go on behind the `events` that another server has stored of it.
 
-    `asked` has the `key`, which is the same where a client sends its request again, and the `purpose` of a request that
-    needs no plan. `leased`: another server goes on with the run where this one is gone. Raises `RequestError`.
+    The `key` is the same where a client sends its request again; a request with a `purpose` needs no plan. `leased`:
+    another server goes on with the run where this one is gone. Raises `RequestError`.
     """
     sign = partial(client_calls, ids=registry.runs.call_ids)
     stream = ResponseStream(holds_text=holds_text(request), sign=sign)
     make = build_demo_job if registry.runs.options.rehearsal else build_job
 
     async def build(of: str) -> Job:
-        job = replace(await make(registry.runs, request, of, principal.key, asked["purpose"]), leased=leased)
+        job = replace(await make(registry.runs, request, of, principal.key, purpose), leased=leased)
         if not events:
             return job
-        trace = shown(served, Trace(), events)
+        trace = show_events(served, Trace(), events)
         settings = keep_tools_of(keep_policy_of(job.settings, trace)[0], trace)
         return replace(job, settings=settings, question=trace.question, resume=trace)
 
-    served = registry.begin(asked["key"], build, stream, principal=principal, run=run)
+    served = registry.begin(key, build, stream, principal=principal, run=run)
     served.model = request.model
     served.stays, served.is_leased = request.background, leased
     served.keep_namespaces(request.tools)
@@ -242,18 +248,20 @@ async def read_again(path: str, body: dict[str, Any]) -> ClientRequest:
 
 async def take_over_run(registry: RunRegistry, left: LeftRun) -> ServedRun:
     """Go on with the run of a server that is gone, as if its client had asked here."""
-    asked = json.loads(left.job)
-    request = await read_again(asked["path"], asked["body"])
-    client = principal_from(asked["origin"], registry.runs.settings().paths.config)
-    return begin_served(registry, request, asked, client, run=left.run, leased=True, events=left.events)
+    job = json.loads(left.job)
+    request = await read_again(job["path"], job["body"])
+    client = principal_from(job["origin"], registry.runs.settings().paths.config)
+    return begin_served(
+        registry, request, client, run=left.run, key=job["key"], purpose=job["purpose"], leased=True, events=left.events
+    )
 
 
 async def begin_batched(
     registry: RunRegistry, path: str, body: dict[str, Any], principal: Principal
 ) -> tuple[ServedRun, Callable[[ServedAnswer], dict[str, Any]]]:
     """Begin the run of a request of a batch; returns it, and what writes its answer. Raises `RequestError`."""
-    request, asked = await read_again(path, body), {"key": f"batch {token_hex(16)}", "purpose": None}
-    served = begin_served(registry, request, asked, principal, run="")
+    request = await read_again(path, body)
+    served = begin_served(registry, request, principal, run="", key=f"batch {token_hex(16)}")
     bare = replace(request, blobs={})
     return served, lambda answer: APIS[path].encoder(bare, served.id, served.created).whole(answer)
 

@@ -184,8 +184,8 @@ class Subscriber:
         if self._timer is not None:
             self._timer.cancel()
 
-    def told(self) -> None:
-        """The client was sent something: a piece may also become nothing in its API."""
+    def restart_silence(self) -> None:
+        """Count the silence from now: the client was sent something, if only what keeps its connection open."""
         self._last = self._loop.time()
 
     async def pieces(self) -> list[Piece] | None:
@@ -219,7 +219,7 @@ class Subscriber:
         self._item = len(self.run.items) - isinstance(last, _Block)
         self._offset = len(last.text) if isinstance(last, _Block) else 0
         self.taken = self.run.size
-        self.told()
+        self.restart_silence()
         return True
 
     def _tick(self) -> None:
