@@ -52,7 +52,7 @@ class Job:
     - `store` gets the trace; None stores nothing. `attachments` has the bytes of the question's files.
     - `origin` is who asks, as the trace says it, and `spender` who spends. `id` is the id of the run, where it was
       announced already. `notices` are shown at the start.
-    - `streams`: the answer is shown as it comes, and cannot be taken back. `room` is as in `Conductor`.
+    - `streams`: the answer is shown as it comes, and cannot be taken back. `keeps_up` is as in `Conductor`.
     - `leased`: another process goes on with the run where this one is gone, and this one makes no call then.
     """
 
@@ -71,7 +71,7 @@ class Job:
     id: str = ""
     notices: tuple[str, ...] = ()
     streams: bool = False
-    room: asyncio.Event | None = None
+    keeps_up: asyncio.Event | None = None
     leased: bool = False
 
     @property
@@ -108,8 +108,9 @@ def begin_run(job: Job, conductor: Conductor) -> Run:
     if job.plan_only or not job.reviews:  # one is appended when the plan is run, or the plan holds it already
         conductor = replace(conductor, limits=replace(conductor.limits, recursion=0))
     conductor = replace(
-        conductor, notices=(*conductor.notices, *job.notices), origin=job.origin or conductor.origin, room=job.room,
-        streams_answer=job.streams, stored=job.store is not None, leased=job.id if job.leased else "",
+        conductor, notices=(*conductor.notices, *job.notices), origin=job.origin or conductor.origin,
+        keeps_up=job.keeps_up, streams_answer=job.streams, stored=job.store is not None,
+        leased=job.id if job.leased else "",
     )  # fmt: skip
     return start_run(
         conductor, job.question, plan=job.plan, resume=job.resume, plan_only=job.plan_only, approve=job.approves,

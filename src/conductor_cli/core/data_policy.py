@@ -4,8 +4,8 @@ An answer may quote whatever its worker read. So a step *holds files* where its 
 the answer of a step that does; only workers that may see the files see such an answer. Earlier turns of a conversation
 with files may quote them, so they are treated like files.
 
-The subtasks go to every worker, and the conductor writes them. So it is shown the files only if every allowed worker
-may see them. In a nested run the existing answer cannot be hidden from the conductor, so there the workers that may not
+The subtasks go to every worker, and the planner writes them. So it is shown the files only if every allowed worker
+may see them. In a nested run the existing answer cannot be hidden from the planner, so there the workers that may not
 see that answer are excluded.
 
 `MediaAccess` says who can see the attachments of a question that have no text, such as images.
@@ -77,7 +77,7 @@ class DataPolicy:
         return not self.question.files or self.pool_policy.allows_files(name)
 
     def _is_shown_files(self, name: str) -> bool:
-        """Whether a worker is shown the files. A nested run (`self`) asks its conductor and any of its workers."""
+        """Whether a worker is shown the files. A nested run (`self`) asks its planner and any of its workers."""
         if name == SELF:
             return self._conductor_sees_files or any(map(self._may_see_files, self.allowed))
         # A worker that is gone from the settings may have had a tag by which it was shown them.
@@ -107,7 +107,7 @@ class DataPolicy:
         return replace(self.question, history=(), files=(), conversation=None, context=())
 
     def rules_for_planner(self, context: PlanFormatContext) -> tuple[str, ...]:
-        """Return what the conductor is told about who may see what, a line each."""
+        """Return what the planner is told about who may see what, a line each."""
         hidden = self.withheld_from_conductor()
         rule = "is not shown the attached files, nor answers that come from them."
         lines = [f"{context.label(name)} {rule}" for name in context.rules.workers if self.withheld(name)]
@@ -116,14 +116,14 @@ class DataPolicy:
     # What subtasks may reveal
 
     def planner_saw_files(self, *, plans: bool) -> bool:
-        """Whether subtasks may reveal the files to whoever reads them. `plans`: the conductor writes them now."""
+        """Whether subtasks may reveal the files to whoever reads them. `plans`: the planner writes them now."""
         before = self._resumed is not None and self._resumed.planner_saw_files
         return bool(self.question.files) and (before or (plans and self._conductor_sees_files))
 
     def reveals_files(self, step: Step) -> bool:
         """Return whether a subtask may reveal the files: it is reused from a run whose planner was shown them.
 
-        A subtask planned now reveals nothing that a worker may not see: the conductor was not shown it.
+        A subtask planned now reveals nothing that a worker may not see: the planner was not shown it.
         """
         earlier = self._resumed
         if self._is_empty or earlier is None or not (self.question.files and earlier.planner_saw_files):
@@ -131,7 +131,7 @@ class DataPolicy:
         return any(record.step.subtask == step.subtask for record in earlier.steps)
 
     def may_show_steps(self, steps: Sequence[Step]) -> bool:
-        """Return whether the conductor may see these steps: they may reveal files that are hidden from it."""
+        """Return whether the planner may see these steps: they may reveal files that are hidden from it."""
         return not self.withheld_from_conductor() or not any(map(self.reveals_files, steps))
 
     # What a plan may hold
@@ -166,7 +166,7 @@ class DataPolicy:
         if self._is_empty:
             return ""
         name, number = step.worker, len(before) + 1
-        # The conductor may plan although steps on it are denied: `deny = ["self"]` is only about such steps.
+        # The planner may plan although steps on it are denied: `deny = ["self"]` is only about such steps.
         no_nesting = name == SELF and SELF in self.pool_policy.policy.deny
         denied = f"policy.deny names {SELF}" if no_nesting else self.pool_policy.denial_reason(name)
         if denied:
@@ -184,7 +184,7 @@ class DataPolicy:
         return f"step {number} shows {name} {text}, which {files} {name}" if text else ""
 
     def _may_see_answers_with_files(self, name: str) -> bool:
-        # A nested run shows an existing answer to its conductor, and needs a worker that may see it as well.
+        # A nested run shows an existing answer to its planner, and needs a worker that may see it as well.
         inside = name != SELF or any(map(self._may_see_files, self.allowed))
         return self._may_see_files(name) and inside
 
@@ -216,7 +216,7 @@ class DataPolicy:
     # Before anything is called
 
     def check(self, *, plans: bool) -> None:
-        """Raise `PolicyError` where no run is possible. `plans`: the conductor will be asked."""
+        """Raise `PolicyError` where no run is possible. `plans`: the planner will be asked."""
         if self._is_empty:
             return
         if plans:
@@ -241,7 +241,7 @@ _MEDIA: Final[Mapping[MediaKind, str]] = {"image": "image", "pdf": "PDF"}
 class MediaAccess:
     """For each kind of attachment without text that a question has: one file of it, and the workers that can see it.
 
-    `hidden` are those that could if the policy did not hide the file from them. A step on the conductor itself counts
+    `hidden` are those that could if the policy did not hide the file from them. A step on the planner itself counts
     where it sees no earlier answer: its own plan is then held to the same rule.
     """
 

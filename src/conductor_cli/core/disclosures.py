@@ -3,7 +3,7 @@
 `disclosures_of` lists what was really sent, failed attempts and nested runs included; `expected_disclosures` lists it
 before the run. A prompt is searched for the known texts: the question, the system text, earlier turns, files, the
 schema, and the answers on the step's access list. Not listed are a worker's own subtask, and the names and strengths of
-workers that the conductor is shown.
+workers that the planner is shown.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def expected_disclosures(
     recipients: Mapping[str, Iterable[str]],
     tools_of: Callable[[int], Iterable[str]] = lambda _: (),
 ) -> list[Disclosure]:
-    """Return the calls that a plan makes; for a step on the conductor itself, one for each recipient it may reach.
+    """Return the calls that a plan makes; for a step on the planner itself, one for each recipient it may reach.
 
     `question_for` is the question as a worker is sent it, by its name: without images that it does not accept.
     `tools_of` are the servers of the tools that a step may call, by its number: their arguments may quote all that the
@@ -68,7 +68,7 @@ def expected_disclosures(
 
 
 def planning_disclosure(question: Question, recipient: str) -> Disclosure:
-    """Return the call of the conductor, as it is before its prompt is known."""
+    """Return the call of the planner, as it is before its prompt is known."""
     for_workers = ("the system text", "the schema", "the client's context")
     texts = tuple(name for name in _names_of(question.as_sent_to(())) if name not in for_workers)
     return Disclosure(step=(0,), worker=PLANNER, recipient=recipient, texts=texts)
@@ -116,7 +116,7 @@ class _RunReader:
     nested: dict[int, _RunReader] = field(default_factory=dict)
     feedback: list[tuple[str, str]] = field(default_factory=list)
     plans: int = 0
-    planning: bool = False  # The conductor is writing, and no event has reported the call yet
+    planning: bool = False  # The planner is writing, and no event has reported the call yet
 
     def follow(self, event: ev.Event) -> None:
         step, attempt, worker, recipient, texts = 0, 0, PLANNER, self.recipient, tuple[str, ...]()

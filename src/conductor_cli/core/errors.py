@@ -58,7 +58,7 @@ FailureReason = Literal[
     "",  # the kind says all there is to say
     "plan_invalid",  # the planner's text is not a plan, or a plan that the rules do not allow
     "no_planner",  # planning is needed and there is no planner
-    "nesting_limit",  # a step on the conductor itself, deeper than runs may nest
+    "nesting_limit",  # a step on the planner itself, deeper than runs may nest
     "state",  # the database that has the state does not answer, or refuses
     "taken_over",  # another process goes on with the run, because this one seemed to be gone
     "worker_unknown",  # no worker has this name

@@ -21,7 +21,7 @@ from conductor_cli.core.usage import CHARS_PER_TOKEN, MILLION, Price, Usage
 
 SHORT_ANSWER: Final = 150  # Tokens of an answer at the low end of the range
 OVERHEAD: Final = 120  # Tokens of a worker's prompt in addition to the question, the subtask and the answers it sees
-PLANNING: Final = (60, 300)  # Tokens that a conductor writes for a plan, from a short one to a long one
+PLANNING: Final = (60, 300)  # Tokens that a planner writes for a plan, from a short one to a long one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ ZERO: Final = PlanEstimate()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannerCost:
-    """What counts of a conductor: the tokens in its prompt, and its price."""
+    """What counts of a planner: the tokens in its prompt, and its price."""
 
     read: int
     price: Price | None
@@ -63,10 +63,10 @@ def estimate_steps(
 ) -> tuple[PlanEstimate, ...]:
     """Return the range for each step of a plan. `question_for` is the question as the policy lets a worker see it.
 
-    A step on the conductor itself is a call with an unknown price: nobody knows yet what it will plan.
+    A step on the planner itself is a call with an unknown price: nobody knows yet what it will plan.
     """
     # Without the workers' tokenizers, lengths are all there is to go by.
-    # None stands for the conductor, and for a worker that is not in the pool.
+    # None stands for the planner, and for a worker that is not in the pool.
     workers = [pool[step.worker] if step.worker in pool and step.worker != SELF else None for step in plan.steps]
     answers = [int((each.options.get("max_tokens") if each else None) or profile.max_tokens) for each in workers]
     found = []
@@ -90,7 +90,7 @@ def estimate_steps(
 
 
 def estimate_planning(planner: PlannerCost, times: int = 1) -> PlanEstimate:
-    """Return the range for what the conductor itself uses: one short plan, or `times` long ones."""
+    """Return the range for what the planner itself uses: one short plan, or `times` long ones."""
     least, most = PLANNING[0], times * PLANNING[1]
     low, high = _cost(planner.read, least, planner.price), planner.price
     return PlanEstimate(

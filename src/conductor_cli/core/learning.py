@@ -111,7 +111,7 @@ def shares_of(trace: Trace, verdict: Verdict, step: int = 0) -> tuple[RatingShar
 
     The steps that the answer depends on share a verdict about the run equally, so that it weighs 1 in all. A verdict
     about one step weighs 1 for its worker. A worker that failed at one of these steps gave a bad answer of weight
-    `FAILED`, whatever the verdict. Steps on the conductor itself count as steps, and no worker gets their share.
+    `FAILED`, whatever the verdict. Steps on the planner itself count as steps, and no worker gets their share.
     """
     records = [record for record in trace.steps if record.number == step] if step else steps_behind_answer(trace)
     good, done = verdict == "good", [record for record in records if record.state == "done"]

@@ -25,7 +25,7 @@ UNKNOWN_PROVIDER: Final = "unknown"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Party:
-    """A worker or the conductor as policies know it: `recipient` gets what it is sent, `local` means this machine.
+    """A worker or the planner as policies know it: `recipient` gets what it is sent, `local` means this machine.
 
     Where one of several addresses gets it, they are its `parts`, and a rule has to allow each of them.
     """
@@ -51,7 +51,7 @@ class Policy:
     files_only: tuple[tuple[str, ...], ...] = ()
 
     def denial_reason(self, party: Party, *, plans: bool = False) -> str:
-        """Return why nothing may be sent to `party`, empty where it may. `plans`: it is the conductor."""
+        """Return why nothing may be sent to `party`, empty where it may. `plans`: it is the planner."""
         if party.parts:
             return next(filter(None, (self.denial_reason(part, plans=plans) for part in party.parts)), "")
         if self.local_only and not party.local:
@@ -63,7 +63,7 @@ class Policy:
                 unknown = party.recipient == UNKNOWN_PROVIDER and selector.startswith("provider:")
                 why = f", and the provider of {party.name} is not known" if unknown else ""
                 return f"policy.deny names {selector}{why}"
-        # `allow` is about workers: a conductor on this machine need not be in it.
+        # `allow` is about workers: a planner on this machine need not be in it.
         for group in self.allow if not (plans and party.local) else ():
             if not any(selector_matches(selector, party) for selector in group):
                 return f"policy.allow names only {', '.join(group) or 'nobody'}"
@@ -98,7 +98,7 @@ def selector_matches(selector: str, party: Party, *, widely: bool = False) -> bo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolPolicy:
-    """A policy, and the parties it is about by worker name: the workers of the pool, and the conductor as `self`."""
+    """A policy, and the parties it is about by worker name: the workers of the pool, and the planner as `self`."""
 
     policy: Policy = NO_POLICY
     parties: Mapping[str, Party] = field(default_factory=dict)
@@ -108,15 +108,15 @@ class PoolPolicy:
         return self.parties.get(name) or Party(name=name, recipient=name)
 
     def denial_reason(self, name: str) -> str:
-        """Return why nothing may be sent to a worker, or to the conductor as `self`; empty where it may."""
+        """Return why nothing may be sent to a worker, or to the planner as `self`; empty where it may."""
         return self.policy.denial_reason(self.party(name), plans=name == SELF)
 
     def allows_files(self, name: str) -> bool:
-        """Return whether attached files may be sent to a worker, or to the conductor as `self`."""
+        """Return whether attached files may be sent to a worker, or to the planner as `self`."""
         return self.policy.allows_files(self.party(name))
 
     def check_conductor(self) -> None:
-        """Raise `PolicyError` where the conductor must not be asked, whatever the question."""
+        """Raise `PolicyError` where the planner must not be asked, whatever the question."""
         denied = self.denial_reason(SELF)
         if denied:
             message = f"the policy forbids asking the planner ({self.party(SELF).recipient}): {denied}"

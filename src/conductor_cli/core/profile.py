@@ -1,4 +1,4 @@
-"""How one kind of model is prompted: a profile for the conductor, and one for workers."""
+"""How one kind of model is prompted: a profile for the planner, and one for workers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Labels = Literal["letters", "numbers", "entries"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How a conductor's text is sampled."""
+    """How a planner's text is sampled."""
 
     temperature: float = 0.0
     max_tokens: int = 1200
@@ -53,7 +53,7 @@ class Guide:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """How a conductor reads and writes.
+    """How a planner reads and writes.
 
     An answer that ends with one of the `verdicts` only judges the answer before it: a plan may end with a check, and
     the answer of the run is then the one that was checked. No step of a plan that `find_fault` checks starts early.
@@ -64,7 +64,7 @@ class Profile:
     order: tuple[Column, Column, Column] = ("worker", "access", "subtask")  # The columns of the native format
     bar: str = " | "  # What separates them
     labels: Labels = "letters"  # How workers are called
-    names: bool = True  # The conductor is also shown their names, descriptions and strengths
+    names: bool = True  # The planner is also shown their names, descriptions and strengths
     cards: Literal["lines", "table"] = "lines"
     """Strengths stand on the worker's line; or in a table with a row for each skill, the best worker first, which
     begins as the worker column of a plan does."""
@@ -74,7 +74,7 @@ class Profile:
     """Plain English (`prompts.py`), or that of the published recipe (`plan_formats/published.py`): it reasons first."""
     sampling: Sampling = Sampling()
     render: Callable[[Question, Pool, PlanFormatContext], str] | None = None
-    """Writes the whole message, for a conductor that was trained on prompts of its own; it never reasons first."""
+    """Writes the whole message, for a planner that was trained on prompts of its own; it never reasons first."""
     verdicts: tuple[str, ...] = ()  # Words such as YES and NO
     fallback: bool = True  # The best worker answers where no plan was valid; not one that can do only single steps
     find_fault: Callable[[Question, Sequence[Step], Pool], str] | None = None

@@ -1,6 +1,6 @@
-"""The prompts: of the conductor, from a question, a pool and a profile; of a worker, from a step and what it sees.
+"""The prompts: of the planner, from a question, a pool and a profile; of a worker, from a step and what it sees.
 
-The conductor's prompt begins with what never changes. Two cut points let a local model keep its key/value state: after
+The planner's prompt begins with what never changes. Two cut points let a local model keep its key/value state: after
 the rules and examples (the same for every pool), and after the pool. What changes, limit and question, comes last.
 A worker's prompt holds other answers between tags that are derived from the quoted text, so no answer can contain its
 own closing tag. Nothing in an answer is ever read as a plan.
@@ -146,7 +146,7 @@ FEWSHOTS: Final = (
 
 
 CONDUCTOR_CHARS = 6000
-"""How much of a question, and of an existing answer, the conductor itself is shown. Workers get all of it."""
+"""How much of a question, and of an existing answer, the planner itself is shown. Workers get all of it."""
 
 _RULES = f"""\
 You conduct a team of language models. You never answer the question; you write the plan by which the team answers it.
@@ -161,7 +161,7 @@ deliver."""
 def plan_format_context(
     profile: Profile, pool: Pool, rules: PlanRules, mode: Mode, *, constrained: bool
 ) -> PlanFormatContext:
-    """Return how a conductor with this profile writes; `constrained` where a grammar constrains its text."""
+    """Return how a planner with this profile writes; `constrained` where a grammar constrains its text."""
     return PlanFormatContext(
         rules=rules,
         labels=labels_for(pool.workers, profile.labels),
@@ -177,7 +177,7 @@ def plan_format_context(
 
 
 def plan_format_for(profile: Profile, context: PlanFormatContext) -> PlanFormat:
-    """Return how a conductor with this profile writes. A single label looks the same in every plan format."""
+    """Return how a planner with this profile writes. A single label looks the same in every plan format."""
     return PLAN_FORMATS["native" if context.single else profile.plan_format]
 
 
@@ -204,7 +204,7 @@ def planner_request(  # noqa: PLR0913 - all parts of a prompt
     form = _form(plan_format, context)
     follow_up = []
     for each in rejected:
-        # A plan that was edited by hand may name the conductor itself.
+        # A plan that was edited by hand may name the planner itself.
         written = plan_format.render(each.plan, _with_self_label(context))
         said = f"The user does not take this plan and says:\n{each.feedback}\nWrite another plan. {form}"
         follow_up += [Message(role="assistant", content=written), Message(role="user", content=said)]
@@ -281,7 +281,7 @@ def planner_request(  # noqa: PLR0913 - all parts of a prompt
         text += plan_format.render(Plan(steps=tuple(standing)), context) + "\n" if standing else ""
         messages = [Message(role="user", content=text)]
     if context.single:
-        # All replies of a conductor that names one worker.
+        # All replies of a planner that names one worker.
         keep = (plan_format.render(KeepAnswer(), context),) if context.may_accept else ()
         choices = (*(f"{context.lead}{label}" for label in context.allowed), *keep)
     told = profile.render is None or not fault
@@ -416,7 +416,7 @@ def _room(worker: Worker, profile: WorkerProfile, attachments: Sequence[Attachme
 
 
 def _with_self_label(context: PlanFormatContext) -> PlanFormatContext:
-    """Return the context with a label for the conductor itself, which a plan may name although no new step can."""
+    """Return the context with a label for the planner itself, which a plan may name although no new step can."""
     if SELF in context.labels.values():
         return context
     numbers = [int(label) for label in context.labels if label.isdecimal()]

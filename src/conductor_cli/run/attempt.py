@@ -26,7 +26,7 @@ from conductor_cli.core.terminal_text import is_blank
 from conductor_cli.core.tools import CallCollector
 from conductor_cli.core.trace import describe_failed_attempts
 from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
-from conductor_cli.run.state import NOT_CHECKED, RunContext, with_fault
+from conductor_cli.run.state import NOT_CHECKED, RunState, with_fault
 from conductor_cli.run.tool_loop import ModelReply, ToolLoop, conversation_tokens, open_tool_loop
 
 BACKOFF: Final = 0.5
@@ -40,12 +40,12 @@ async def read_chunks(
     chunks: AsyncGenerator[Chunk, None],
     take: Callable[[Chunk], bool | None],
     timeouts: Timeouts,
-    room: asyncio.Event | None = None,
+    keeps_up: asyncio.Event | None = None,
 ) -> bool:
     """Give each chunk of one call to `take` until the call ends or `take` returns true, which this then returns.
 
-    While `room` is not set, nothing is read, and only the timeout of the whole answer runs. Lone surrogates, which no
-    encoding can write, become question marks.
+    While `keeps_up` is not set, nothing is read, and only the timeout of the whole answer runs. Lone surrogates, which
+    no encoding can write, become question marks.
     Raises `ModelError` of reason `timeout` when the first chunk, the next one or the last is late.
     """
     loop = asyncio.get_running_loop()
@@ -71,9 +71,9 @@ async def read_chunks(
                 async for chunk in chunks:
                     if alarm.expired():
                         raise TimeoutError  # the model swallowed the cancellation, and there is no second one
-                    if room is not None and not room.is_set():
+                    if keeps_up is not None and not keeps_up.is_set():
                         due = ends
-                        await room.wait()
+                        await keeps_up.wait()
                     due, late = min(loop.time() + timeouts.idle, ends), idle
                     if due < timer.when():
                         timer.cancel()
@@ -110,7 +110,7 @@ class Attempt:
     """The `attempt`-th call for step `number`, to `worker`."""
 
     def __init__(
-        self, state: RunContext, number: int, worker: Worker, attempt: int, repair: tuple[Message, ...] = ()
+        self, state: RunState, number: int, worker: Worker, attempt: int, repair: tuple[Message, ...] = ()
     ) -> None:
         """`repair` are the messages that ask for an answer again, because it broke its JSON Schema."""
         self._state = state
@@ -249,7 +249,7 @@ class Attempt:
             state.busy.add(self._number)
             try:
                 timeouts = state.conductor.timeouts.for_worker(worker)
-                await read_chunks(model.stream(request), take, timeouts, state.conductor.room)
+                await read_chunks(model.stream(request), take, timeouts, state.conductor.keeps_up)
                 reply = self._reply(call, request)
                 if not call.cached:
                     resources.circuits.succeeded(worker)
@@ -353,7 +353,7 @@ class _Call:
         return with_cost(self.reported or estimated_usage(request.messages, "".join(self.written)), worker.price)
 
 
-def steps_seen_by(state: RunContext, step: Step) -> list[SeenStep]:
+def steps_seen_by(state: RunState, step: Step) -> list[SeenStep]:
     """Return what a step's access list opens; item 0 is what a nested run was given."""
     items: list[SeenStep] = []
     for number in step.access:

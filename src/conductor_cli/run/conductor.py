@@ -112,7 +112,7 @@ class Conductor:
     tools: RunTools | None = None  # Those that workers may call
     attachments: AttachmentStore | None = None  # It has the bytes of images and documents
     origin: str = ""  # Who asks, as the trace says it
-    room: asyncio.Event | None = None  # Set while the reader of the run keeps up: a worker's answer waits for it
+    keeps_up: asyncio.Event | None = None  # Set while the reader of the run keeps up: a worker's answer waits for it
     stored: bool = False  # The reader stores the start of the run, and no model is called before that
     leased: str = ""  # The run that this process must still have when it makes a call
     clock: Callable[[], float] = time.monotonic

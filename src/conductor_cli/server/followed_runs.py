@@ -83,8 +83,8 @@ class FollowedRuns:
                     self._registry.lose(run)
                 for run in unwanted:
                     self._registry.cancel(run)
-                room = self._registry.room
-                for left in await asyncio.to_thread(leases.take, room) if room else ():
+                free = self._registry.free_places
+                for left in await asyncio.to_thread(leases.take, free) if free else ():
                     try:
                         (await self._take_over(left)).stays = True
                     except Exception as error:  # noqa: BLE001 - whatever is wrong with it, nobody shall wait for it

@@ -67,7 +67,7 @@ class ServedRun:
 
     `began` is set when it has begun or ended: from then on an error of the beginning is known. `ended` is how it ended,
     None while it goes on; then `streamed_text` is the answer as it was streamed, which may hold more than the answer.
-    `room` is set while the run may go on: somebody keeps up, or nobody reads it.
+    `keeps_up` is set while the run may go on: a client keeps up with it, or none reads it.
     """
 
     def __init__(self, run: str, key: str, stream: ResponseStream, *, origin: str = "", model: str = "") -> None:
@@ -88,8 +88,8 @@ class ServedRun:
         self.task: asyncio.Task[None] | None = None
         self.leaving: asyncio.TimerHandle | None = None
         self.stream = stream
-        self.room = asyncio.Event()
-        self.room.set()
+        self.keeps_up = asyncio.Event()
+        self.keeps_up.set()
         self.items: list[_Block | ToolCall] = []
         self.stays = False  # Whether it goes on where nobody reads it
         self.is_leased = False  # Whether another server goes on with it where this one is gone
@@ -109,9 +109,9 @@ class ServedRun:
     def pace(self) -> None:
         """Let the run wait, or go on, as its clients read."""
         if self.readers and all(self.size - reader.taken > MAX_UNREAD for reader in self.readers):
-            self.room.clear()
+            self.keeps_up.clear()
         else:
-            self.room.set()
+            self.keeps_up.set()
 
     def end(self, ended: ServedAnswer | RequestError) -> None:
         if self.ended is not None:
@@ -340,8 +340,8 @@ class RunRegistry:
         return [served for served in self._by_id.values() if served.ended is None]
 
     @property
-    def room(self) -> int:
-        """How many runs could go on at once beside those that do."""
+    def free_places(self) -> int:
+        """Return how many runs could go on at once beside those that do."""
         return 0 if self._is_ending else self._queue.free
 
     def find(self, run: str) -> ServedRun | None:
@@ -458,7 +458,7 @@ class RunRegistry:
     async def _perform(self, served: ServedRun, build_job: BuildJob, place: QueuePlace) -> None:
         try:
             await place.granted.wait()
-            job = replace(await build_job(served.id), room=served.room)
+            job = replace(await build_job(served.id), keeps_up=served.keeps_up)
             del build_job  # it holds the bytes of files, which are stored by now
             served.is_stored = job.store is not None
             await self.runs.perform(job, served.show)

@@ -1,4 +1,4 @@
-"""The formats in which a conductor writes a plan. To add one, add a file here and a row to `PLAN_FORMATS`."""
+"""The formats in which a planner writes a plan. To add one, add a file here and a row to `PLAN_FORMATS`."""
 
 from __future__ import annotations
 

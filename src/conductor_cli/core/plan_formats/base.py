@@ -21,7 +21,7 @@ ANSWER_DIRECTLY: Final = "Answer the question."  # The subtask in a plan that on
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFormatContext:
-    """How a plan is written in one conversation with a conductor.
+    """How a plan is written in one conversation with a planner.
 
     `labels` maps each label to a worker's name, in the order of the pool. `skills` are words that may stand before a
     label, to say what the worker is chosen for: `history B`. `constrained` says that a grammar constrains
@@ -102,7 +102,7 @@ class PlanParser(ABC):
 
 
 class PlanFormat(ABC):
-    """One way to write plans: how a plan is read, written, constrained, and described to a conductor."""
+    """One way to write plans: how a plan is read, written, constrained, and described to a planner."""
 
     name: ClassVar[str]
     parser: ClassVar[type[PlanParser]]
@@ -117,7 +117,7 @@ class PlanFormat(ABC):
 
     @abstractmethod
     def instructions(self, context: PlanFormatContext) -> str:
-        """Return instructions for the conductor on how to write a plan."""
+        """Return instructions for the planner on how to write a plan."""
 
     def schema(self, context: PlanFormatContext) -> Mapping[str, Any] | None:  # noqa: ARG002 - used by some formats
         """Return the JSON Schema of what `grammar` describes; None for a format that is not JSON."""
