@@ -117,6 +117,7 @@ def test_ctrl_c_ends_a_replay(stage: Stage) -> None:
         shown.program.sendintr()
         assert shown.end() == 130
         assert shown.cursor_shown
+        assert "interrupted" not in shown.scrolled, "the replay was, the run was not"
 
 
 def test_ask_reads_a_typed_question(stage: Stage) -> None:

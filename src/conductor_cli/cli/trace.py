@@ -6,9 +6,11 @@ import os
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Annotated, Final, get_args
 
 import typer
@@ -22,7 +24,7 @@ from conductor_cli.core.errors import UsageError
 from conductor_cli.core.events import Event
 from conductor_cli.core.formatting import format_count, format_size
 from conductor_cli.core.learning import Verdict, describe_rating
-from conductor_cli.core.trace import fold
+from conductor_cli.core.trace import Trace, fold
 from conductor_cli.state.run_list import COUNT, list_data, list_text
 from conductor_cli.state.trace_file import unreadable
 from conductor_cli.views import OutputContext, RunView, open_views
@@ -159,19 +161,24 @@ def replay_events(
             signal.raise_signal(number)
         signals.append(number)
 
+    steps = fold(events)
+    rest: Iterator[tuple[Event, Trace]] = steps
     with handle_signal(signal.SIGINT, note), handle_signal(signal.SIGTERM, note):
         try:
-            for event, trace in fold(events):
+            for event, trace in steps:
                 pause = min((event.at - at) / speed, MAX_PAUSE) if speed > 0 else 0.0
                 while pause > 0 and not signals:
                     view.draw()
                     sleep(min(pause, SLICE))
                     pause -= SLICE
                 if signals:
+                    rest = chain([(event, trace)], steps)
                     break
                 at = max(at, event.at)
                 view.show(event, trace)
         finally:
+            for event, trace in deque(rest, maxlen=1):  # the replay was cut short, not the run
+                view.skip_to(event, trace)
             with suppress(OSError):
                 view.close()
     return 128 + signals[0] if signals else 0

@@ -83,6 +83,9 @@ class RunDisplay(RunView):
         if self._shared and answers and not isinstance(event, StepDelta) and not getattr(event, "final", False):
             self._progress.resume()  # another attempt or a tool follows, so there is something to wait for again
 
+    def skip_to(self, event: Event, trace: Trace) -> None:
+        self._progress.show(event, trace)
+
     def draw(self) -> None:
         if time.monotonic() - self._drawn >= FRAME:
             self._progress.draw()

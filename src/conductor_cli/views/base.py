@@ -28,7 +28,8 @@ class RunView:
     """Shows one run; does nothing by itself. `show` gets every event in order, with the trace after it.
 
     `draw` is called often, on the same thread, and redraws what moves. `close` ends the output, also that of an
-    interrupted run. Between `pause` and `resume` progress writes nothing: the answer uses the terminal.
+    interrupted run. Between `pause` and `resume` progress writes nothing: the answer uses the terminal. `skip_to` gets
+    the last event of a replay that was cut short: progress shows how the run ended, and the output stays cut.
     """
 
     def show(self, event: Event, trace: Trace) -> None: ...
@@ -38,6 +39,8 @@ class RunView:
     def pause(self) -> None: ...
 
     def resume(self) -> None: ...
+
+    def skip_to(self, event: Event, trace: Trace) -> None: ...
 
     def close(self) -> None: ...
 
