@@ -170,7 +170,7 @@ SUBTASKS: Final[Mapping[UtilityPurpose, str]] = {
 
 
 async def build_job(
-    runs: Runs, request: ClientRequest, run: str, client: ClientKey | None = None, purpose: UtilityPurpose | None = None
+    runs: Runs, request: ClientRequest, run: str, key: ClientKey | None = None, purpose: UtilityPurpose | None = None
 ) -> Job:  # fmt: skip
     """Return the job that a request asks for, as the run `run`. Raises `RequestError` or `ConductorError`.
 
@@ -180,14 +180,14 @@ async def build_job(
     settings = runs.settings()
     mode, named = find_served_model(request.model, request.effort, settings)
     purpose = purpose if settings["serve.background"] else None
-    settings = _client_settings(runs, settings, client, named, {"conductor.mode": mode if purpose is None else "mini"})
+    settings = _client_settings(runs, key, named, {"conductor.mode": mode if purpose is None else "mini"})
     if request.max_cost is not None:
         try:
             settings = lowered(settings, {"limits.cost": request.max_cost}, "the request")
         except ConfigError:
             message = "conductor.max_cost must be an amount of US dollars above 0"
             raise RequestError(400, "invalid_value", message, param="conductor.max_cost") from None
-    attachments, principal = open_state(settings.paths).attachments(), Principal(key=client)
+    attachments, principal = open_state(settings.paths).attachments(), Principal(key=key)
     asked = await _read_asked(runs, request, Attacher(attachments, settings), principal)
     if purpose is not None and asked.plan is None and not settings.rehearsal:
         available, _ = await resolve_pool(settings, None, runs.options.workers)
@@ -210,7 +210,7 @@ async def build_job(
         only=only, id=run, attachments=attachments,
         streams=request.stream and not holds_text(request), origin=principal.origin,
         reviews=asked.plan is None,  # a review would be the step that answers
-        spender=_spender(client),
+        spender=_spender(key),
     )  # fmt: skip
 
 
@@ -223,9 +223,7 @@ async def build_rerun(runs: Runs, again: Trace, run: str, client: Principal) -> 
     if talk is not None and talk.tools:  # nobody here can make their calls
         raise UsageError(f"run {again.run} used tools of its client", hint="let the client ask again")
     again.pool.subset([record.step.worker for record in again.steps if record.step.worker != SELF])
-    settings = _client_settings(
-        runs, runs.settings(), client.key, "", {"conductor.mode": again.mode, "limits.recursion": 0}
-    )
+    settings = _client_settings(runs, client.key, "", {"conductor.mode": again.mode, "limits.recursion": 0})
     only = runs.options.workers
     if settings["conductor.pool"] and not only:  # else a run keeps its own workers, whatever the pool is today
         only = tuple(each.name for each in offered_workers(settings))
@@ -238,26 +236,24 @@ async def build_rerun(runs: Runs, again: Trace, run: str, client: Principal) -> 
     )  # fmt: skip
 
 
-def _client_settings(
-    runs: Runs, settings: Settings, client: ClientKey | None, pool: str, chosen: dict[str, Any]
-) -> Settings:
-    """The settings for a client that asks for `pool`, with its key's pool and limit. Raises `RequestError`."""
-    own = client.pool if client is not None else ""
+def _client_settings(runs: Runs, key: ClientKey | None, pool: str, chosen: dict[str, Any]) -> Settings:
+    """Return the settings for a client that asks for `pool`, with its key's pool and limit. Raises `RequestError`."""
+    settings, own = runs.settings(), key.pool if key is not None else ""
     served = settings["conductor.pool"] if "conductor.pool" in settings.given else ""
     if own and any(other not in {"", own} for other in (pool, served)):
         raise RequestError(403, "pool_not_allowed", f"this key may only use the pool {own}", param="model")
     settings = runs.settings(chosen | ({"conductor.pool": own or pool} if own or pool else {}))
-    if client is not None and client.max_cost is not None:
-        settings = lowered(settings, {"limits.cost": client.max_cost}, f"the key {client.name}")
+    if key is not None and key.max_cost is not None:
+        settings = lowered(settings, {"limits.cost": key.max_cost}, f"the key {key.name}")
     return settings
 
 
-def _spender(client: ClientKey | None) -> Spender:
-    return USER if client is None else Spender(name=client.name, cost=client.max_cost_day)
+def _spender(key: ClientKey | None) -> Spender:
+    return USER if key is None else Spender(name=key.name, cost=key.max_cost_day)
 
 
 async def build_demo_job(
-    runs: Runs, request: ClientRequest, run: str, client: ClientKey | None = None, purpose: UtilityPurpose | None = None
+    runs: Runs, request: ClientRequest, run: str, key: ClientKey | None = None, purpose: UtilityPurpose | None = None
 ) -> Job:  # fmt: skip
     """Return the job of a question that the demo models know, without what a coding client adds to it.
 
@@ -265,7 +261,7 @@ async def build_demo_job(
     """
     if purpose is not None:
         raise AnsweredAtOnce(json.dumps({"title": "demo"}) if request.schema is not None else "demo")
-    job = await build_job(runs, replace(request, effort="", tools=(), tool_choice="auto"), run, client)
+    job = await build_job(runs, replace(request, effort="", tools=(), tool_choice="auto"), run, key)
     question = demo_question(job.question)
     if question is None:
         raise AnsweredAtOnce(DEMO_ANSWER)

@@ -140,9 +140,11 @@ class Runs:
         )  # fmt: skip
         return share_models(replace(opened.conductor, streams_nested=job.streams), self._semaphores)
 
-    def _shared_spend(self, state: State, client: Spender, limits: DayLimits, /, *, planner: Worker | None) -> Spending:
-        """The record of what is spent, open for all runs under the same limits: to open and close it takes long."""
-        key = client, state.place, limits, repr(planner)
+    def _shared_spend(
+        self, state: State, spender: Spender, limits: DayLimits, /, *, planner: Worker | None
+    ) -> Spending:
+        """Return the record of what is spent, open for all runs under the same limits: to open it takes long."""
+        key = spender, state.place, limits, repr(planner)
         if key not in self._spends:
-            self._spends[key] = state.spending(limits, planner=planner, client=client, waits=False)
+            self._spends[key] = state.spending(limits, planner=planner, client=spender, waits=False)
         return self._spends[key]
