@@ -67,7 +67,7 @@ def read_pdf(data: bytes, limits: ChildLimits = PDF_LIMITS) -> PdfText:
 
 
 def _read_in_child(data: bytes, limits: ChildLimits = PDF_LIMITS) -> list[dict[str, Any]]:
-    """What the child process says of a document; the last line has the `end`."""
+    """Return what the child process says of a document; the last line has the `end`."""
     try:
         lines = run_child(Path(__file__).with_name("document_process.py"), data, limits)
     except ChildStopped as stopped:  # by the clock, or because it needed more memory or processor time than allowed
@@ -159,7 +159,7 @@ class Attacher:
         return files
 
     def attach_stream(self, stream: BinaryIO, name: str) -> File:
-        """What a stream holds, such as stdin. Raises `UsageError`."""
+        """Return what a stream holds, such as stdin. Raises `UsageError`."""
         return self.take(self._read(stream, name), name)
 
     def take(self, data: bytes, name: str, *, page: bool = False) -> File:
@@ -299,7 +299,7 @@ def list_files(place: Path) -> tuple[list[Path], int]:
     specs = dict[Path, GitIgnoreSpec]()
 
     def is_ignored(path: Path, *, directory: bool) -> bool:
-        """Whether the `.gitignore` files from the top of the repository down to the path's directory say so."""
+        """Return whether the `.gitignore` files from the top of the repository down to the path's directory say so."""
         ignored = False
         for above in reversed([each for each in path.parents if each == top or top in each.parents]):
             if above not in specs:
@@ -331,7 +331,7 @@ def list_files(place: Path) -> tuple[list[Path], int]:
 
 
 def _notebook_text(text: str) -> str:
-    """What a Jupyter notebook says: its texts, its code and the texts of its results; else the text as it is."""
+    """Return what a Jupyter notebook says: its texts, its code and the texts of its results; else the text as it is."""
     try:
         cells = json.loads(text)["cells"]
         parts = []

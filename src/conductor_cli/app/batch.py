@@ -284,7 +284,7 @@ def written_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _is_cut_off(raw: bytes, *, first: bool) -> bool:
-    """Whether a kill has cut this line off. The first line must look like ours: nothing before it shows whose it is."""
+    """Return whether a kill has cut this line off. The first line must look like ours: nothing before it shows that."""
     if not raw.startswith(b'{"id":"' if first else b'{"'):
         return False
     with suppress(ValueError, RecursionError):

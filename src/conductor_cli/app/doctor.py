@@ -135,7 +135,7 @@ def _memory_needed(settings: Settings) -> int:
 
 
 def keyring(settings: Settings) -> Iterator[CheckResult]:
-    """Whether the system's keyring keeps what it is given. Without one, only the keys that are in it are lost."""
+    """Check whether the system's keyring keeps what it is given. Without one, only the keys that are in it are lost."""
     try:
         backend = probe_keyring(settings.environ)
     except KeyringError as error:
@@ -150,7 +150,7 @@ def keyring(settings: Settings) -> Iterator[CheckResult]:
 
 
 def directories(settings: Settings) -> Iterator[CheckResult]:
-    """Whether each directory can be written to, and how much room it has."""
+    """Check whether each directory can be written to, and how much room it has."""
     paths = settings.paths
     download = load_registry(settings.environ)[0].size if has_no_model(settings) else ROOM_FOR_STATES
     downloads = cache_directory()
@@ -183,7 +183,7 @@ def _check_directory(name: str, directory: Path, wanted: int, variable: str) -> 
 
 
 def model_store(settings: Settings) -> Iterator[CheckResult]:
-    """Which models of the store are damaged; an error of the registry ends it."""
+    """Find the models of the store that are damaged; an error of the registry ends it."""
     load_registry(settings.environ)
     for item in find_problems(open_model_store(settings), settings.environ):
         yield CheckResult(name=f"model {item.name}", state="warning", text=item.problem, hint=item.hint)
@@ -212,7 +212,7 @@ def planner(settings: Settings) -> Iterator[CheckResult]:
 
 
 def spending(settings: Settings) -> Iterator[CheckResult]:
-    """Whether the record of today's spending has all calls that today's traces have; silent where it has."""
+    """Check whether the record of today's spending has all calls that today's traces have; silent where it has."""
     with suppress(OSError):  # the check of directories says why
         if lost := find_lost_calls(settings):
             hint = "set lower limits for the rest of the day"
@@ -220,7 +220,7 @@ def spending(settings: Settings) -> Iterator[CheckResult]:
 
 
 def tool_headers(settings: Settings) -> Iterator[CheckResult]:
-    """Which headers of tool servers have their secret in a file; silent where none has."""
+    """Find the headers of tool servers that have their secret in a file; silent where none has."""
     for item in settings.tool_servers:
         for header in plain_secrets(item.table.headers):
             hint = f"remove it there, then store it in the keyring: conductor tools add {item.name} --header {header}"
@@ -395,7 +395,7 @@ async def _check_worker(worker: Worker, settings: Settings, stored: KeyStore, *,
 
 
 async def check_planning(settings: Settings) -> CheckResult:
-    """Whether the conductor plans a fixed question. The plan is not run."""
+    """Return whether the conductor plans a fixed question. The plan is not run."""
     need, total = _memory_needed(settings), read_memory().total
     if 0 < total < need:
         shortage = f"the model needs {format_size(need)}, and this machine has {format_size(total)}"

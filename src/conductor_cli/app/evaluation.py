@@ -271,7 +271,7 @@ def _make_spec(
 
 
 def evaluations_directory(settings: Settings) -> Path:
-    """Where evaluations are stored."""
+    """Return the directory where evaluations are stored."""
     return settings.paths.state / "evals"
 
 

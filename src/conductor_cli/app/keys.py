@@ -98,7 +98,7 @@ def find_keys(settings: Settings, store: KeyStore) -> list[FoundKey]:
 
 
 def _is_key_of(worker: Worker, key: FoundKey, source: str) -> bool:
-    """Whether a worker that takes its key from `source` uses this one."""
+    """Return whether a worker that takes its key from `source` uses this one."""
     same = worker.kind == key.provider and source == key.source
     return same and same_address(base_url_of(worker), key.base_url)
 

@@ -38,7 +38,7 @@ MAX_REASON: Final = 200  # Characters of what a check complains about
 
 
 def learning_key(worker: Worker) -> str:
-    """What a worker is, for ratings: as for measured cards, but without the values of headers, which traces lack."""
+    """Return what a worker is, for ratings: as for measured cards, without values of headers, which traces lack."""
     return worker_key(worker.public())[:16]
 
 
@@ -75,7 +75,7 @@ def rate_run(settings: Settings, trace: Trace, verdict: Verdict, *, step: int = 
 
 
 def read_learned(settings: Settings) -> tuple[Learned, StoredRatings]:
-    """What the stored ratings say now, and these; nothing where learning is switched off."""
+    """Return what the stored ratings say now, and these; nothing where learning is switched off."""
     if not settings[SWITCH]:
         return Learned(), StoredRatings()
     stored = open_state(settings.paths).ratings.read()

@@ -103,7 +103,7 @@ def list_models(settings: Settings) -> list[ModelRow]:
 
 
 def model_to_pull(name: str | None, settings: Settings) -> RegistryModel:
-    """What a name of the registry means, or `OWNER/REPO[:CHOICE]` on the hub; without one, the default.
+    """Return what a name of the registry means, or `OWNER/REPO[:CHOICE]` on the hub; without one, the default.
 
     Raises `ConductorUnusable` with what to do for another text.
     """
@@ -147,7 +147,7 @@ def stored_planner(settings: Settings) -> str:
 
 
 def should_become_planner(name: str, settings: Settings, *, use: bool | None) -> bool:
-    """Whether a model that was just installed should plan: as asked for, else if no other model does."""
+    """Return whether a model that was just installed should plan: as asked for, else if no other model does."""
     free = not settings["conductor.model"] and stored_planner(settings) in {"", name}
     return free if use is None else use
 
@@ -175,7 +175,7 @@ def verify_files(name: str | None, settings: Settings, report: Report) -> list[C
 
 
 def plan_model_removal(name: str, settings: Settings) -> Removal:
-    """What would go with a model: its files, and what a stopped pull has left. Raises `UsageError` for nothing."""
+    """Return what would go with a model: its files, and what a stopped pull left. Raises `UsageError` for nothing."""
     store = open_model_store(settings)
     removal = plan_removal(name, store, _find_pulled(name, settings))
     if not removal.names and name not in store.damaged() and store.find(name) is None:

@@ -69,7 +69,7 @@ class Guided(NamedTuple):
 
 
 def read_guided(settings: Settings) -> Guided:
-    """What the file of a guided planner says; the settings as they are where they name none.
+    """Return what the file of a guided planner says; the settings as they are where they name none.
 
     Raises `ConductorUnusable`.
     """
@@ -110,12 +110,12 @@ def planner_manifest(settings: Settings) -> Manifest | None:
 
 
 def open_model_store(settings: Settings) -> ModelStore:
-    """Where local models and their manifests are."""
+    """Return the store of local models and their manifests."""
     return ModelStore(settings.paths.models)
 
 
 def has_no_model(settings: Settings) -> bool:
-    """Whether no model is chosen and none is stored, so that only downloading or naming one can help."""
+    """Return whether no model is chosen and none is stored, so that only downloading or naming one can help."""
     store = open_model_store(settings)
     return not settings["conductor.model"] and not store.manifests() and not store.damaged()
 
@@ -197,7 +197,7 @@ def _nothing_chosen(settings: Settings) -> ConductorUnusable:
 
 
 def served_model(worker: Worker) -> tuple[str, ...]:
-    """Where a worker's model is, and its id there."""
+    """Return where a worker's model is, and its id there."""
     if worker.kind == "llama":
         files = (worker.model, str(worker.options.get("adapter") or ""))
         return ("llama", *(str(Path(file).expanduser().resolve()) if file else "" for file in files))
@@ -234,7 +234,7 @@ def _describe_file(what: str, path: Path, names: Mapping[Path, str]) -> str:
 
 
 async def resolve_profile(settings: Settings, model: Model | None) -> Profile:
-    """How prompts for the planner are written and its plans read.
+    """Return how prompts for the planner are written and its plans read.
 
     It is the configured profile. Where that is left to the program and nothing is known of the model, plans are JSON
     if the server can enforce a schema but no grammar.

@@ -166,7 +166,7 @@ class _Node:
         return {"number": batch["number"], "result": [pickle.dumps(result) for result in results]}
 
     async def _result(self, row: Any) -> Any:  # noqa: ANN401 - what the job is about
-        """What became of a row; None where the budget has no room for it. Raises nothing: others are in its block."""
+        """Return what became of a row; None where the budget has no room. Raises nothing: others are in its block."""
         cost = None
         if self._budget is not None and not await self._budget.start.remote():
             return None

@@ -52,7 +52,7 @@ def check_question(question: Question) -> None:
 
 
 def is_rehearsal_run(trace: Trace) -> bool:
-    """Whether all workers of a run are demo models. Only the ends of the paths count: the package may have moved."""
+    """Return whether all workers of a run are demo models, by the ends of their paths: the package may have moved."""
     tails = [(Path(worker.model).parts[-3:], players.model_path(worker.name).parts[-3:]) for worker in trace.pool]
     return bool(tails) and all(one == other for one, other in tails)
 

@@ -341,7 +341,7 @@ def _fitting_models(findings: Findings, settings: Settings) -> list[RegistryMode
 
 
 def _describe_size(model: RegistryModel, findings: Findings, settings: Settings) -> str:
-    """What to know about small planners before one is downloaded; empty where there is no choice."""
+    """Return what to know about small planners before one is downloaded; empty where there is no choice."""
     if model.size <= SMALL:
         cores = f", chosen for {format_count(findings.cores, 'core')}" if _has_few_cores(findings) else ""
         larger = load_registry(settings.environ)[0].name

@@ -282,7 +282,7 @@ def messages_json(messages: Sequence[Message]) -> str:
 
 
 def watch_run() -> RunTelemetry | None:
-    """What reads the events of a run; None where nothing is configured, which costs next to nothing. Raises nothing."""
+    """Return what reads the events of a run; None where nothing is configured. Raises nothing."""
     try:
         tracing: TracerProvider | None = None
         if "opentelemetry.sdk.trace" in sys.modules:  # the program around this package may have set up its own

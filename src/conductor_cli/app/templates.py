@@ -82,7 +82,7 @@ class TemplateFile:
 
 
 def own_path(settings: Settings, name: str) -> Path:
-    """Where the user's template of this name is. Raises `UsageError` for a name that cannot be used."""
+    """Return where the user's template of this name is. Raises `UsageError` for a name that cannot be used."""
     if not NAME.fullmatch(name):
         raise UsageError(f"{name!r:.60} is no name for a template", hint="use letters, digits, - and _")
     return settings.paths.config / "templates" / f"{name}.toml"
@@ -114,7 +114,7 @@ def find_template(settings: Settings, name: str) -> TemplateFile:
 
 
 def is_unseen(file: TemplateFile, settings: Settings) -> bool:
-    """Whether somebody else wrote this text and the user was not shown it yet. Raises `ConfigError`."""
+    """Return whether somebody else wrote this text and the user was not shown it yet. Raises `ConfigError`."""
     return file.origin == "project" and file.hash not in open_state(settings.paths).seen_templates.read()
 
 

@@ -167,7 +167,7 @@ def store_secrets(settings: Settings, name: str, url: str, parts: Mapping[str, A
 
 
 def _in_file(settings: Settings, name: str, url: str) -> bool:
-    """Whether the user wants the secrets of a server in a file. Raises `KeyMissing` without that and a keyring."""
+    """Return whether the user wants the secrets of a server in a file. Raises `KeyMissing` without a keyring, too."""
     store = open_key_store(settings)
     entry = store.entry(tool_party(name), url)
     if entry is None:

@@ -76,7 +76,7 @@ def earliest_run_id(since: str, now: datetime) -> str:
 
 
 def make_run_query(state: RunState | None, worker: str | None, since: str | None, terms: Sequence[str]) -> RunQuery:
-    """Which runs are asked for. Raises `UsageError`."""
+    """Return which runs are asked for. Raises `UsageError`."""
     words = normalize_terms(terms)
     if terms and not words:
         raise UsageError("the text to search for is empty", hint='for example: conductor trace list "a word"')
@@ -143,7 +143,7 @@ def find_old_runs(store: Traces, older_than: str | None, keep: int | None, now: 
 
 
 def size_of_runs(runs: Sequence[StoredRun]) -> int:
-    """How many bytes it frees to delete runs: their traces, and the attachments that no other run needs."""
+    """Return how many bytes it frees to delete runs: their traces, and the attachments that no other run needs."""
     attachments = open_state(app_paths(os.environ)).attachments()
     own = attachments.prunable({run.run for run in runs}) if runs else 0
     return own + sum(max(run.size, 0) for run in runs)
@@ -187,7 +187,7 @@ def describe_offer(run: Run) -> PlanOffer:
 
 
 def planned_flow(run: Run) -> list[Disclosure]:
-    """Which model will read what when the run's plan is run, its planning included."""
+    """Return which model will read what when the run's plan is run, its planning included."""
     assert isinstance(run.trace.plan, Plan)
     policy, recipients = run.state.policy, recipients_of(run.conductor.pool)
     # A step on the conductor itself may ask any worker.
@@ -212,7 +212,7 @@ def planned_flow(run: Run) -> list[Disclosure]:
 
 
 def stored_flow(store: Traces, run: str, step: int | None) -> list[Disclosure]:
-    """Which model read what in a stored run, or for one step of it. Raises `UsageError` for a step without a call."""
+    """Return which model read what in a stored run, or in one step. Raises `UsageError` for a step without a call."""
     sent = [call for call in disclosures_of(store.events(run), recipient_of) if step in (None, call.step[0])]
     if step is not None and not sent:
         raise UsageError(f"step {step} of run {run} called no model", hint="omit --step to see all steps")
@@ -220,5 +220,5 @@ def stored_flow(store: Traces, run: str, step: int | None) -> list[Disclosure]:
 
 
 def recipients_of(pool: Pool) -> Mapping[str, str]:
-    """Who reads what each worker is sent: a provider, a host, or this machine."""
+    """Return who reads what each worker is sent: a provider, a host, or this machine."""
     return {worker.name: recipient_of(worker) for worker in pool}

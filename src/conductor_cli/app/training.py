@@ -267,7 +267,7 @@ class Training:
         return f"an adapter, in {self.request.directory}"
 
     def check_cost(self) -> str:
-        """What the steps that remain will probably cost."""
+        """Return what the steps that remain will probably cost."""
         limit = self.request.max_cost
         unpriced = [worker.name for worker in self._pool if worker.price is None]
         if unpriced and limit is not None:
@@ -350,7 +350,7 @@ class Training:
             return run_session(self._base, request.recipe, job)
 
     def summary(self) -> list[str]:
-        """What came of the training, in lines for the user: the checkpoint to use, then the curve."""
+        """Return what came of the training, in lines for the user: the checkpoint to use, then the curve."""
         directory = self.request.directory
         used = best_checkpoint(directory) or last_checkpoint(directory)
         return [f"all steps are done: {used}", *summarize_curve(read_metrics(directory / "curve.jsonl"))]

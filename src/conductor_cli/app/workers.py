@@ -67,7 +67,7 @@ def worker_rows(settings: Settings) -> list[WorkerRow]:
     known = with_abilities(with_prices([item.worker for item in configured])[0])
 
     def source_of(given: Worker, price: Price | None) -> str:
-        """Where a price is from, in words; `given` is the worker as the settings have it."""
+        """Return where a price is from, in words; `given` is the worker as the settings have it."""
         if given.price is not None:
             return THIS_MACHINE if costs_nothing(given) and not any(given.price.amounts()) else "the settings"
         if price is not None:

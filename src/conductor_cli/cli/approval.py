@@ -55,7 +55,7 @@ def print_plan(run: Run, limits: Limits, context: OutputContext, *, flow: bool) 
 
 
 def planned_flow_lines(run: Run, screen: Screen) -> list[Line]:
-    """Which model will read what when the run's plan is run, and which others may come to read it."""
+    """Return which model will read what when the run's plan is run, and which others may come to read it."""
     lines = flow_lines(planned_flow(run), screen)
     pool = run.conductor.pool
     return lines if len(pool) == 1 else [*lines, BLANK, *stand_in_lines(recipients_of(pool).values(), screen)]
@@ -101,7 +101,7 @@ class Approver:
         self._printer.print([((line, "question"),) for line in screen.wrap(text, screen.width)])
 
     def decide_tool(self, offered: ToolOffered) -> ToolVerdict:
-        """What the person says. Without an answer the call is refused. Blocks, so call it on its own thread."""
+        """Return what the person says. Without an answer the call is refused. Blocks, so call it on its own thread."""
         screen = self._printer.screen
         who = f"{short_name(offered.worker)} (step {offered.step})" if offered.worker else f"Step {offered.step}"
         head = f"{who} wants to call {one_line(offered.call.name)} of {one_line(offered.server)}:"
@@ -121,7 +121,7 @@ class Approver:
         return verdict or "no"
 
     def decide_plan(self, run: Run) -> Decision | None:
-        """What the person decides about the plan on offer; None drops it. Blocks, so call it on its own thread."""
+        """Return what the person decides about the plan on offer; None drops it. It blocks: call it on a thread."""
         self._draft = ""
         try:
             self._printer.print([BLANK, *plan_lines(describe_offer(run), self._printer.screen), BLANK])

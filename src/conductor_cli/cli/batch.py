@@ -128,7 +128,7 @@ async def _run(session: Session, batch: batches.Batch, request: _Request) -> int
 
 
 def _is_agreed(session: Session, conductor: Conductor, progress: batches.BatchProgress, request: _Request) -> bool:
-    """Whether the batch may cost what it will. Raises `PolicyError` where a limit cannot be enforced."""
+    """Return whether the batch may cost what it will. Raises `PolicyError` where a limit cannot be enforced."""
     unpriced = ", ".join(unpriced_models(conductor, planned=True))
     if request.max_cost is not None and unpriced:
         hint = "add prices (conductor workers add … --set price=IN,OUT), or choose other workers: --workers"

@@ -65,10 +65,10 @@ def prompt_mark() -> str:
 
 
 def is_interactive() -> bool:
-    """Whether a person sits at a terminal, types there and reads the output there."""
+    """Return whether a person sits at a terminal, types there and reads the output there."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
 
 
 def is_plain_terminal() -> bool:
-    """Whether lines are written once and never redrawn."""
+    """Return whether lines are written once and never redrawn."""
     return os.environ.get("TERM") == "dumb" or os.environ.get("ACCESSIBLE", "") not in {"", "0"}

@@ -139,7 +139,7 @@ class ChatPrompt:
                 raise endings[0] from None
 
     def _is_lost(self) -> bool:
-        """Whether the terminal is gone; no signal says so in a chat that ignores SIGHUP, as under `nohup`."""
+        """Return whether the terminal is gone; no signal says so in a chat that ignores SIGHUP, as under `nohup`."""
         app = self._session.app
         for end in (app.input, app.output):
             with suppress(NotImplementedError):  # an end that is no file cannot be lost
@@ -189,7 +189,7 @@ class ChatPrompt:
 
 
 def is_lost(descriptor: int) -> bool:
-    """Whether the terminal behind a descriptor is gone. What never was a terminal is not."""
+    """Return whether the terminal behind a descriptor is gone. What never was a terminal is not."""
     if sys.platform == "win32":
         return False
     import errno

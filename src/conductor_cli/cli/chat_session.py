@@ -280,7 +280,7 @@ class ChatSession:
         return found
 
     def status(self) -> list[str]:
-        """What the prompt shows at its right edge, in a few words: mode, pool, files, cost."""
+        """Return what the prompt shows at its right edge, in a few words: mode, pool, files, cost."""
         is_loading = self._loading is not None and not self._loading.done()
         parts = ["loading"] if is_loading else []
         parts.append(self.session.settings["conductor.mode"])

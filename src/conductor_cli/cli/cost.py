@@ -102,7 +102,7 @@ def _figures(rows: Sequence[SpentRow]) -> list[str]:
 
 
 def _notes(settings: Settings, rows: Sequence[SpentRow], today: Sequence[SpentRow], by: str) -> Iterator[str]:
-    """How much of each limit is used up today, and what counts of calls that have no end."""
+    """Yield how much of each limit is used up today, and what counts of calls that have no end."""
     usage, limits = _sum(today), settings.day_limits
     if limits.cost is not None:
         yield f"today: {format_money(usage.cost or 0)} of {format_money(limits.cost)} (limits.cost_day)"

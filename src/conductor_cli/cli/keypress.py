@@ -120,7 +120,7 @@ def restore_terminal() -> None:
 
 
 def has_terminal() -> bool:
-    """Whether a person sees stderr and can answer."""
+    """Return whether a person sees stderr and can answer."""
     try:
         Keyboard().close()
         return sys.stderr.isatty()

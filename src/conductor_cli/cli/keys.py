@@ -75,7 +75,7 @@ def set_key_command(
 
 
 def read_secret(what: str, command: str) -> str:
-    """What is typed without being shown, or the text of stdin. Raises `UsageError`."""
+    """Return what is typed without being shown, or the text of stdin. Raises `UsageError`."""
     if not sys.stdin.isatty():
         text = sys.stdin.buffer.read(64 * MAX_KEY).decode("utf-8-sig", errors="replace")
     else:

@@ -50,7 +50,7 @@ def show_file_progress(settings: Settings, *, quiet: bool) -> Iterator[Report]:
 
 
 def describe_pull(model: RegistryModel) -> list[str]:
-    """What a pull needs: size, licence, where from and where to, and the memory beside what the machine has."""
+    """Return what a pull needs: size, licence, where from and where to, and the memory beside what the machine has."""
     from conductor_cli.models import disk
     from conductor_cli.models.hardware import read_memory
     from conductor_cli.models.llama.bindings import INSTALL_BUILT, is_installed
@@ -89,7 +89,7 @@ def describe_pull(model: RegistryModel) -> list[str]:
 
 
 def describe_model_files(manifest: Manifest, *, named: bool = False) -> list[str]:
-    """Where a model's files are, and what their SHA-256 was compared with; first what it is called, if `named`."""
+    """Return where a model's files are, and what their SHA-256 was compared with; first its name, if `named`."""
     from conductor_cli.models.weights.verify import describe_hash_source
 
     compared = describe_hash_source(manifest)

@@ -177,7 +177,7 @@ class RunOptions:
         return parse_names(self.workers)
 
     def settings(self) -> dict[str, Any]:
-        """What the options say, as checked settings by name. Raises `UsageError`."""
+        """Return what the options say, as checked settings by name. Raises `UsageError`."""
         given = {
             "conductor.mode": self.mode,
             "conductor.model": self.conductor,
@@ -237,7 +237,7 @@ def policy_settings(allow: str | None, deny: str | None, local_only: bool) -> di
 
 
 def is_address(text: str) -> bool:
-    """Whether a file is named by its address in the web."""
+    """Return whether a file is named by its address in the web."""
     return text.startswith(("http://", "https://"))
 
 

@@ -297,7 +297,7 @@ def read_text_file(path: Path, hint: str = "check its name") -> str:
 
 
 def read_limited_text(stream: BinaryIO, source: str) -> str:
-    """What a stream holds, as text. Raises `UsageError` where it is not UTF-8, holds NUL bytes, or is too large."""
+    """Return what a stream holds, as text. Raises `UsageError` where it is not UTF-8, has NUL bytes or is too large."""
     data = stream.read(TEXT_LIMIT + 1)
     if len(data) > TEXT_LIMIT:
         raise UsageError(f"{source} is larger than {TEXT_LIMIT >> 20} MiB", hint="attach only the part that matters")

@@ -62,7 +62,7 @@ MODES: Final = {
 
 
 def describe_conversation(turns: Sequence[Trace]) -> str:
-    """How many questions a conversation has."""
+    """Return how many questions a conversation has."""
     count = len(turns) + sum(len(run.question.history) for run in turns[:1])
     return f"the conversation has {format_count(count, 'question')}"
 

@@ -104,7 +104,7 @@ def on_signal(number: signal.Signals, action: Callable[[], object]) -> Iterator[
 
 @contextmanager
 def default_signals() -> Iterator[None]:
-    """What signals do in a chat where no block handles them: Ctrl-C does nothing, so that nothing breaks half-way.
+    """Handle signals in a chat where no other block does: Ctrl-C does nothing, so that nothing breaks half-way.
 
     Those that end a chat raise `SystemExit`, so that the terminal is restored.
     """
@@ -123,7 +123,7 @@ YES_NO: Final = {"y": True, "yes": True, "n": False, "no": False}
 
 
 def can_ask() -> bool:
-    """Whether a person can read a question and answer it: both standard input and standard error are a terminal."""
+    """Return whether a person can read a question and answer it: standard input and error are both a terminal."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 

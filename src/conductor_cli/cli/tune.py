@@ -117,7 +117,7 @@ def tune_command(
 
 
 def _is_agreed(request: EvaluationRequest, planned: Sequence[CaseOutcome], plans: int, *, yes: bool) -> bool:
-    """Whether the planner may be improved: it costs nothing, has a limit, or the user says so."""
+    """Return whether the planner may be improved: it costs nothing, has a limit, or the user says so."""
     mean = sum((outcome.cost or Decimal(0) for outcome in planned), Decimal(0)) / len(planned)
     if request.max_cost is not None or (not mean and all(outcome.cost is not None for outcome in planned)):
         return True

@@ -171,7 +171,7 @@ def with_each_file(words: Sequence[str], names: Collection[str]) -> list[str]:
 
 
 def _is_file(text: str) -> bool:
-    """Whether something that can be attached has this name: a file, a pipe, or a directory that is written as one."""
+    """Return whether this name can be attached: it is a file, a pipe, or a directory that is written as one."""
     return Path(text).exists() and (not Path(text).is_dir() or "/" in text)
 
 

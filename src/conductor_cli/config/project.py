@@ -47,7 +47,7 @@ def project_files(directory: Path | None = None) -> tuple[Source, ...]:
 
 
 def project_places(directory: Path | None = None) -> tuple[Path, ...]:
-    """Where a project file would count in `directory` (None: the working directory), outermost first."""
+    """Return where a project file would count in `directory` (None: the working directory), outermost first."""
     try:
         here = Path.cwd() if directory is None else directory
     except OSError:  # the working directory was deleted
@@ -104,7 +104,7 @@ def _forbidden(source: Source, section: str, key: str, rest: str) -> ConfigError
 
 
 def may_narrow(item: Setting) -> bool:
-    """Whether a project file may have this setting: rules and limits, and nothing else."""
+    """Return whether a project file may have this setting: rules and limits, and nothing else."""
     rule = item.name.startswith("policy.") and item.type in RULES and item.name != SWITCH
     return rule or item.name.startswith("limits.")
 

@@ -52,7 +52,7 @@ class WatchedSettings:
 
 
 def _stamp(path: Path) -> Stamp:
-    """What changes when a file is written, replaced or removed; the last number is when it was written."""
+    """Return what changes when a file is written, replaced or removed; the last number is when it was written."""
     try:
         found = os.stat(path)  # noqa: PTH116 - several times as fast as Path.stat
     except OSError as error:

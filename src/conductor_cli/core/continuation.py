@@ -50,7 +50,7 @@ def continue_with_results(earlier: Trace, results: Sequence[Message]) -> tuple[Q
 
 
 def messages_up_to_calls(record: StepRecord) -> tuple[Message, ...]:
-    """What the worker of a step was sent of a conversation, word for word, and its own reply that asks for calls."""
+    """Return what the worker of a step was sent of a conversation, and its own reply that asks for calls."""
     reply = Message(
         role="assistant", content=record.text, tool_calls=record.tool_calls, provider_data=record.provider_data
     )

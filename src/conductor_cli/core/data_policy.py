@@ -77,7 +77,7 @@ class DataPolicy:
         return not self.question.files or self.pool_policy.allows_files(name)
 
     def _is_shown_files(self, name: str) -> bool:
-        """Whether a worker is shown the files. A nested run (`self`) asks its planner and any of its workers."""
+        """Return whether a worker is shown the files. A nested run (`self`) asks its planner and any of its workers."""
         if name == SELF:
             return self._conductor_sees_files or any(map(self._may_see_files, self.allowed))
         # A worker that is gone from the settings may have had a tag by which it was shown them.
@@ -116,7 +116,7 @@ class DataPolicy:
     # What subtasks may reveal
 
     def planner_saw_files(self, *, plans: bool) -> bool:
-        """Whether subtasks may reveal the files to whoever reads them. `plans`: the planner writes them now."""
+        """Return whether subtasks may reveal the files to whoever reads them. `plans`: the planner writes them now."""
         before = self._resumed is not None and self._resumed.planner_saw_files
         return bool(self.question.files) and (before or (plans and self._conductor_sees_files))
 
@@ -152,7 +152,7 @@ class DataPolicy:
         return found
 
     def receives_files(self, step: Step, holds: Sequence[bool]) -> bool:
-        """Whether a step's subtask, or an answer on its access list, may quote the files. `holds`: see `hold_files`."""
+        """Return whether a step's subtask, or an answer it reads, may quote the files. `holds`: see `hold_files`."""
         return self.reveals_files(step) or any(holds[item] for item in step.access if item < len(holds))
 
     def plan_violation(self, plan: Plan) -> Failure | None:
@@ -297,7 +297,7 @@ def find_media_access(question: Question, shown: Mapping[str, Question], pool: P
 
 
 def nobody_sees(media_access: MediaAccess, absent: Collection[str]) -> tuple[str, str]:
-    """What to say and to advise where nobody can see a file, else nothing. The workers in `absent` cannot be asked."""
+    """Return what to say and advise where nobody can see a file, else nothing. Workers in `absent` cannot be asked."""
     for kind, names in media_access.names.items():
         if set(names) - set(absent):
             continue
@@ -313,7 +313,7 @@ def nobody_sees(media_access: MediaAccess, absent: Collection[str]) -> tuple[str
 def describe_attached(
     question: Question, shown: Mapping[str, Question], labels: Mapping[str, str], pool: Pool
 ) -> list[str]:
-    """What the planner is told of the attachments, a line each: what it is, and which workers, by label, can see it.
+    """Return what the planner is told of each attachment: what it is, and which workers, by label, can see it.
 
     `question` is the one that the planner is shown, `shown` what each worker is.
     """

@@ -27,7 +27,7 @@ def format_money(amount: Decimal | float) -> str:
 
 
 def format_cost(usage: Usage) -> str:
-    """What is known of a cost, such as `$0.0042, price unknown for 1 call`; empty without calls."""
+    """Return what is known of a cost, such as `$0.0042, price unknown for 1 call`; empty without calls."""
     missing = f"price unknown for {format_count(usage.unpriced, 'call')}" if usage.unpriced else ""
     if usage.cost is None:
         return missing

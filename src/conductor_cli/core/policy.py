@@ -81,7 +81,7 @@ NO_POLICY: Final = Policy()
 
 
 def selector_matches(selector: str, party: Party, *, widely: bool = False) -> bool:
-    """Whether a selector means `party`. `widely`, for rules that forbid: also by its kind, whoever the recipient."""
+    """Return whether a selector means `party`. `widely`, in rules that forbid: also by its kind, for any recipient."""
     what, colon, value = selector.partition(":")
     if not colon or what == "tool":
         return party.name == selector

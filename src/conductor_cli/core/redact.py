@@ -281,7 +281,7 @@ _SECRET_NAME: Final = re.compile(
 
 
 def secrets_in(values: Mapping[str, str]) -> list[str]:
-    """What is secret among named values, such as headers or variables: by the name, or because the value looks random.
+    """Return what is secret among named values, such as headers: by the name, or because the value looks random.
 
     With each value its last word, as in `Bearer TOKEN`, and the password of a URL.
     """

@@ -117,7 +117,7 @@ def check_case(case: Case) -> None:
 
 
 def is_correct(text: str, case: Case) -> bool:
-    """Whether `text` gives the case's answer, by its scorer."""
+    """Return whether `text` gives the case's answer, by its scorer."""
     return SCORERS[case.scorer].is_correct(text, case.answer, case.choices)
 
 

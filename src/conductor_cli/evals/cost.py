@@ -134,7 +134,7 @@ def _prices(conductor: Conductor, *, planned: bool, judge: Judge | None) -> dict
 
 
 def has_no_cost(conductor: Conductor, *, planned: bool, judge: Judge | None = None) -> bool:
-    """Whether it is known that nothing costs anything."""
+    """Return whether it is known that nothing costs anything."""
     prices = _prices(conductor, planned=planned, judge=judge).values()
     return all(price is not None and not any(price.amounts()) for price in prices)
 
@@ -165,7 +165,7 @@ class Budget:
         return self.limit is not None and self.spent >= self.limit
 
     def start(self) -> bool:
-        """Whether one more run may start; if so, it counts as running."""
+        """Return whether one more run may start; if so, it counts as running."""
         fits = self.limit is None or self.spent + (self._running + 1) * self.per_run <= self.limit
         allowed = not self.exhausted and (fits or not self._running)
         self._running += allowed

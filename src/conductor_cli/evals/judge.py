@@ -37,7 +37,7 @@ def judge_prompt(case: Case, answer: str) -> str:
 
 
 def read_verdict(text: str) -> bool | None:
-    """Whether the last line of a judge's reply says that the answer is right; None where it is no verdict."""
+    """Return whether the last line of a judge's reply says that the answer is right; None where it is no verdict."""
     found = _VERDICT.match(text.strip().rpartition("\n")[2])
     return None if found is None else found[1].upper() == "RIGHT"
 

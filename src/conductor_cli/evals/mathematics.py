@@ -44,7 +44,7 @@ def extract_expression(text: str) -> str:
 
 @lru_cache(maxsize=8192)
 def is_equivalent(text: str, answer: str) -> bool:
-    """Whether the expression in `text` equals that of `answer`."""
+    """Return whether the expression in `text` equals that of `answer`."""
     require_math_verify()
     return bool(_CHILD.ask("compare", given_answer(text), answer))
 

@@ -113,12 +113,12 @@ def infrastructure_error(trace: Trace, events: Iterable[ev.Event], *, planned: b
 
 
 def _has_reply(rejected: ev.PlanRejected) -> bool:
-    """Whether the planner answered at all, if only with an invalid plan or with nothing."""
+    """Return whether the planner answered at all, if only with an invalid plan or with nothing."""
     return bool(rejected.text or rejected.usage.tokens_out or rejected.reason == "empty_answer")
 
 
 def planning_usage(trace: Trace) -> Usage:
-    """What the planner used, including nested runs."""
+    """Return what the planner used, including nested runs."""
     return sum((planning_usage(record.nested) for record in trace.steps if record.nested is not None), trace.planning)
 
 

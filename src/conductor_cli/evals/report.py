@@ -244,7 +244,7 @@ def tag_table(summary: Summary) -> ReportTable | None:
 
 
 def report_notes(spec: EvaluationSpec, summary: Summary, shown: Collection[str]) -> list[str]:
-    """What a reader must know to understand the table, of which the columns `shown` can be seen."""
+    """Return what a reader must know to understand the table, of which the columns `shown` can be seen."""
     cases = format_count(spec.cases, "case")
     times = f", each run {spec.repeat:,} times" if spec.repeat > 1 else ""
     lines = [f"{cases} of {spec.source}{times}, seed {spec.seed}; shares in %, all other figures are means a question"]

@@ -45,13 +45,13 @@ _WORDS: Final = (("million", 1e6), ("thousand", 1e3), ("k", 1e3))
 
 
 def rlpr_answer(text: str, _: Sequence[str] = ()) -> str:
-    """What the first pair of tags holds, without repeated white space; empty without one."""
+    """Return what the first pair of tags holds, without repeated white space; empty without one."""
     found = _ANSWER.search(text[-MAX_PUBLISHED_TEXT:])
     return " ".join(found[1].split()) if found else ""
 
 
 def is_rlpr(text: str, answer: str, _: Sequence[str] = ()) -> bool:
-    """Whether the answers are equal as texts or as numbers; the first way in which both are numbers decides."""
+    """Return whether the answers are equal as texts or as numbers; the first way in which both are numbers decides."""
     given, expected = rlpr_answer(text), " ".join(answer.split())
     if not given or len(given) > _MAX_ANSWER:
         return False

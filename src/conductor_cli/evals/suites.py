@@ -271,7 +271,7 @@ def read_suite(suite: Suite, path: Path, *, count: int | None = None, seed: int 
 
 
 def _open_rows(path: Path) -> tuple[int, Callable[[int], Any]]:
-    """How many rows a file has, by its ending, and what reads one by its number, from 0, and raises `ValueError`.
+    """Return how many rows a file has, by its ending, and what reads one by its number from 0 or raises `ValueError`.
 
     Raises `UsageError`, `ConfigError` if an extra is missing, or `csv.Error`.
     """

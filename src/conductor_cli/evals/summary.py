@@ -40,7 +40,7 @@ class Interval(NamedTuple):
 
 
 def effective_size(cases: Sequence[Sequence[float]]) -> float:
-    """How many answers, each to another case, say as much about the mean as these do: those to each case, as numbers.
+    """Return how many answers, each to another case, say as much about the mean as these numbers, listed by case.
 
     Several answers to one case are alike, so that a second one says less than a further case. The result lies between
     the number of cases and that of the answers.
@@ -133,7 +133,7 @@ SIGNIFICANT: Final = 0.05  # A p-value below this is taken as a real difference
 
 
 def cases_needed(difference: float, unequal: float, *, comparisons: int = 1) -> int | None:
-    """How many cases would tell two systems apart whose shares differ by `difference`; None if they are equal.
+    """Return how many cases would tell two systems apart whose shares differ by `difference`; None if they are equal.
 
     `unequal` is the share of the cases that only one of them gets right; with several answers to a case, the mean of
     the squared differences of the shares in each case. With so many cases, McNemar's test finds the difference with a

@@ -75,7 +75,7 @@ def _copies(worker: Worker, seed: int) -> tuple[Worker, ...]:
 
 
 def _render_prompt(question: Question, step: Step, seen: Sequence[SeenStep]) -> str:
-    """What a worker reads in a fixed plan: the question alone, or with earlier answers and what to do with them."""
+    """Return what a worker reads in a fixed plan: the question, or earlier answers, too, and what to do with them."""
     if step.subtask == ANSWER_DIRECTLY:
         return question_text(question)
     # A look at the same answer again must be the same request, so it does not count which look it is.
@@ -179,7 +179,7 @@ def select_systems(
 
 
 def needs_planner(names: str) -> bool:
-    """Whether a planner plans in one of the named systems."""
+    """Return whether a planner plans in one of the named systems."""
     return any(name.strip() == "all" or name.strip().startswith(("conductor", "rule")) for name in names.split(","))
 
 

@@ -220,7 +220,7 @@ def _parse_seconds(value: str) -> float | None:
 
 
 def exceeds_context(said: ErrorBody) -> bool:
-    """Whether a server says that the model cannot hold so many tokens: by its code, else in its words."""
+    """Return whether a server says that the model cannot hold so many tokens: by its code, else in its words."""
     reasons = [_reason_of_code(code) for code in said.codes]
     return "length" in reasons or ("rate" not in reasons and _TOO_LONG.search(said.message) is not None)
 

@@ -90,7 +90,7 @@ class BehindServer(Protocol):
         ...
 
     async def reaches_server(self, seconds: float) -> bool:
-        """Whether the server answers within so many seconds. Raises nothing."""
+        """Return whether the server answers within so many seconds. Raises nothing."""
         ...
 
 

@@ -136,7 +136,7 @@ def api_key_of(worker: Worker, environ: Mapping[str, str], stored: StoredKeys = 
 
 
 def secrets_around(worker: Worker, environ: Mapping[str, str]) -> list[str]:
-    """What besides its key a server may get of a worker and echo: headers, and the variables that litellm reads."""
+    """Return what besides its key a server may get of a worker and echo: headers, and variables that litellm reads."""
     values = secrets_in({str(name): str(value) for name, value in worker.options.get("headers", {}).items()})
     if worker.kind == "litellm":
         # litellm reads the variables of its many providers itself: all that may be a key is treated as one.

@@ -135,7 +135,7 @@ class ChatApiModel:
         return self._model
 
     async def reaches_server(self, seconds: float) -> bool:
-        """Whether the server answers within so many seconds, also with a refusal. Raises nothing."""
+        """Return whether the server answers within so many seconds, also with a refusal. Raises nothing."""
         try:
             await self._server.list_json("/models", seconds=seconds)
         except ModelError as error:

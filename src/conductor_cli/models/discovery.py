@@ -70,7 +70,7 @@ def workers_of_server(kind: str, listed: object, *, base_url: str) -> tuple[Work
 
 
 def _is_chat_model(name: str) -> bool:
-    """Whether a name that a server lists can be that of a model which answers questions there."""
+    """Return whether a name that a server lists can be that of a model which answers questions there."""
     return 0 < len(name) <= 200 and name.isprintable() and is_local_chat_model(name)
 
 

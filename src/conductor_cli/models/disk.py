@@ -65,7 +65,7 @@ def try_writing(directory: Path) -> None:
 
 
 def check_writable(directory: Path, what: str, other: str) -> None:
-    """Whether a directory can be written. `what` is to be stored, `other` names another place. Raises `ConfigError`."""
+    """Check that a directory can be written. `what` is to be stored, `other` is another place. Raises `ConfigError`."""
     try:
         try_writing(directory)
     except OSError as error:
@@ -74,7 +74,7 @@ def check_writable(directory: Path, what: str, other: str) -> None:
 
 
 def check_room(directory: Path, size: int, other: str = "") -> None:
-    """Whether `size` bytes more fit there. `other` says how to choose another disk. Raises `ConductorUnusable`."""
+    """Check that `size` bytes more fit there. `other` says how to choose another disk. Raises `ConductorUnusable`."""
     room = free_bytes(directory)
     if size and size + MARGIN > room:
         elsewhere = f", or use another disk: {other}" if other else ""

@@ -342,7 +342,7 @@ def connection_errors() -> tuple[type[Exception], ...]:
 
 
 def _may_show_headers(error: Exception) -> bool:
-    """Whether the text of an exception may hold a header, and so the key."""
+    """Return whether the text of an exception may hold a header, and so the key."""
     return isinstance(error, ValueError) or getattr(error, "kind", type(error).__name__) == "LocalProtocolError"
 
 

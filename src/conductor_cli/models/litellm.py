@@ -262,7 +262,7 @@ def model_error(error: Exception, name: str, secrets: Secrets) -> ModelError:
 
 
 def error_reason(error: BaseException, said: api_errors.ErrorBody = api_errors.NO_BODY) -> ModelErrorReason:
-    """What an exception of litellm means. The network's own exception counts first: litellm reports many as a 500."""
+    """Return what an exception of litellm means. The network's own counts first: litellm reports many as a 500."""
     causes: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None:  # the latest first

@@ -101,7 +101,7 @@ def urls_of(worker: Worker) -> list[str]:
 
 
 def holds_password(urls: str) -> bool:
-    """Whether an address, or one of several, has a password in it."""
+    """Return whether an address, or one of several, has a password in it."""
     return any("@" in url.partition("://")[2].partition("/")[0] for url in urls.split(","))
 
 
@@ -121,7 +121,7 @@ def model_of(worker: Worker) -> str:
 
 
 def is_own_address(worker: Worker) -> bool:
-    """Whether a worker uses its provider's own address, the only one that the provider's key is sent to."""
+    """Return whether a worker uses its provider's own address, the only one that the provider's key is sent to."""
     return base_url_of(worker) == PRESETS[worker.kind].base_url.rstrip("/")
 
 
@@ -152,7 +152,7 @@ def with_key_hint(worker: Worker, failure: Failure) -> Failure:
 
 
 def is_local(worker: Worker) -> bool:
-    """Whether a worker's questions stay on this machine."""
+    """Return whether a worker's questions stay on this machine."""
     if worker.kind == "llama":
         return True
     if worker.kind in PROGRAMS:
@@ -194,7 +194,7 @@ def recipient_of(worker: Worker) -> str:
 
 
 def is_at_provider(worker: Worker, name: str) -> bool:
-    """Whether a worker is at the provider of this name: a recipient, a host, a kind of worker, or `local`."""
+    """Return whether a worker is at the provider of this name: a recipient, a host, a kind of worker, or `local`."""
     party = party_of(worker)
     host = urlsplit(base_url_of(worker)).hostname if worker.kind in PRESETS else None
     known = (party.recipient, party.kind, host or "", LOCAL if party.local else "")
@@ -202,7 +202,7 @@ def is_at_provider(worker: Worker, name: str) -> bool:
 
 
 def provider_name(worker: Worker) -> str:
-    """Who serves a remote worker, in a word: the recipient, and of several servers on this machine the address."""
+    """Return who serves a remote worker: the recipient, and of several servers on this machine the address."""
     recipient = recipient_of(worker)
     return urlsplit(base_url_of(worker)).netloc or recipient if recipient == THIS_MACHINE else recipient
 
@@ -225,7 +225,7 @@ def party_of(worker: Worker) -> Party:
 
 
 def costs_nothing(worker: Worker) -> bool:
-    """Whether a call is known to cost nothing: a model file, or a model server of this machine."""
+    """Return whether a call is known to cost nothing: a model file, or a model server of this machine."""
     preset = PRESETS.get(worker.kind)
     return worker.kind == "llama" or (preset is not None and preset.local and is_local(worker))
 
@@ -248,7 +248,7 @@ def with_scheme(text: str) -> str:
 
 @lru_cache(maxsize=1024)  # each call asks this of the same few addresses
 def is_loopback(url: str) -> bool:
-    """Whether an address is on this machine."""
+    """Return whether an address is on this machine."""
     try:
         host = urlsplit(url).hostname or ""
         return host == "localhost" or ip_address(host).is_loopback

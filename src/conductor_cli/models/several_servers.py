@@ -71,7 +71,7 @@ class SeveralServers:
         return await self._first().model.chosen_model()
 
     async def reaches_server(self, seconds: float) -> bool:
-        """Whether one of the servers answers within so many seconds. Raises nothing."""
+        """Return whether one of the servers answers within so many seconds. Raises nothing."""
 
         async def look(server: _Server) -> bool:
             if not await server.model.reaches_server(seconds):

@@ -52,12 +52,12 @@ def form_of(listed: object, model: str) -> tuple[Form, bool]:
 
 
 def is_cloud_model(model: str) -> bool:
-    """Whether Ollama sends this model's questions to its cloud, which accepts a schema and does not enforce it."""
+    """Return whether Ollama sends this model's questions to its cloud, which accepts schemas and enforces none."""
     return model.strip().lower().endswith("cloud")
 
 
 def is_local_chat_model(model: str) -> bool:
-    """Whether a model of this name answers questions on the server that lists it: not in a cloud, no embeddings."""
+    """Return whether a model of this name answers on the server that lists it: not in a cloud, no embeddings."""
     return bool(model) and not is_cloud_model(model) and "embed" not in model.lower()
 
 

@@ -150,7 +150,7 @@ def short_id(given: str) -> str:
 
 
 def wants_short_ids(model: str) -> bool:
-    """Whether a model of this name is one of Mistral's."""
+    """Return whether a model of this name is one of Mistral's."""
     return _MISTRAL.search(model) is not None
 
 

@@ -133,7 +133,7 @@ class Conductor:
         return plan_format_context(self.profile, self.pool, rules, self.mode, constrained=self.constrained)
 
     def check_limits(self, *, planned: bool = True) -> None:
-        """Whether the limits can be enforced, whatever is asked. Raises `PolicyError` or `ConfigError`."""
+        """Check that the limits can be enforced, whatever is asked. Raises `PolicyError` or `ConfigError`."""
         check_limits(self.limits, planned=planned)
         cost = self.limits.cost
         if self.daily_spend is not None:

@@ -166,7 +166,7 @@ class Access:
             raise RequestError(403, "origin_not_allowed", message)
 
     def _needs_key(self) -> bool:
-        """Whether a key is needed. Once there was one, the server stays closed when the last is removed."""
+        """Return whether a key is needed. Once there was one, the server stays closed when the last is removed."""
         try:
             self._locked = self._locked or bool(self._rules.keys())
         except ConfigError:
@@ -313,7 +313,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def is_loopback_host(host: str) -> bool:
-    """Whether a Host header, with or without a port, names this machine itself."""
+    """Return whether a Host header, with or without a port, names this machine itself."""
     with suppress(ValueError):
         name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
         is_local = name == "localhost" or name.endswith(".localhost") or ipaddress.ip_address(name).is_loopback
@@ -367,7 +367,7 @@ class Principal:
         return (self.origin,) if self.key is None else (self.origin, f"key {self.key.name}")
 
     def asked_for(self, run: RunStarted | Trace) -> bool:
-        """Whether this client asked for a run. One of a mere name is older than a key that got the name later."""
+        """Return whether this client asked for a run. A run of a mere name is older than a key of that name."""
         if self.key is not None and run.origin == self.origins[1]:
             return run.time >= self.key.since
         return run.origin == self.origin
@@ -379,7 +379,7 @@ class Principal:
 
 
 def principal_of(scope: Mapping[str, Any]) -> Principal:
-    """Who sent the request of an ASGI scope."""
+    """Return who sent the request of an ASGI scope."""
     host, _ = scope.get("client") or ("", 0)
     return Principal(key=scope.get(CLIENT_KEY), address=host)
 

@@ -142,7 +142,7 @@ class RunAnswer:
         return self.api.encoder(self.request, self.served.id, self.served.created)
 
     def _fault(self, error: Exception) -> RequestError:
-        """What a client is told of a failure of this server, which is logged without its text: that may be a prompt."""
+        """Return what a client is told of a failure of this server. The log leaves its text out: it may be a prompt."""
         log.error("the answer of run %s cannot be written: %s", self.served.id, describe_error(error))
         message = f"the server failed while it wrote the answer; its log says where [run {self.served.id}]"
         return RequestError(500, "internal_error", message)

@@ -50,7 +50,7 @@ class ClientKey:
         return self.hash[:12]
 
     def data(self) -> dict[str, Any]:
-        """What may be shown."""
+        """Return what may be shown."""
         return {name: value for name, value in dump(self).items() if name != "hash"}
 
 

@@ -46,7 +46,7 @@ class ConnectionRules:
 
 
 def uvicorn_options(rules: ConnectionRules = ConnectionRules()) -> dict[str, Any]:
-    """What `uvicorn.Config` needs so that connections are bounded, and nothing of a request gets into a log."""
+    """Return what `uvicorn.Config` needs so that connections are bounded, and nothing of a request gets into a log."""
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
     return {

@@ -86,7 +86,7 @@ def without_context(talk: Sequence[Message]) -> tuple[tuple[Message, ...], tuple
 
 
 def _split(text: str) -> tuple[str, list[str]]:
-    """What a user wrote, and the texts around it."""
+    """Return what a user wrote, and the texts around it."""
     asked, added, at = list[str](), list[str](), 0
     unclosed = set[str]()
     while (opening := _OPENING.search(text, at)) is not None:
@@ -136,7 +136,7 @@ class CallIds:
         return f"call_{call.run}_{call.index}_{_short_name(call.worker)}_{self._signature(call)}"
 
     def read(self, text: str, workers: Collection[str]) -> SignedCall | None:
-        """What an id says, if this secret signed it for one of these workers; None for any other text."""
+        """Return what an id says, if this secret signed it for one of these workers; None for any other text."""
         found = _ID.fullmatch(text)
         if found is None:
             return None
@@ -179,7 +179,7 @@ def read_conversation(
     read_trace: Callable[[str], Trace | None],
     ids: CallIds,
 ) -> ParsedRequest:
-    """What is run for a request. Raises `RequestError` where calls have no results, or nothing is asked.
+    """Return what is run for a request. Raises `RequestError` where calls have no results, or nothing is asked.
 
     `files` are the attachments of the messages by their SHA-256, `workers` are those that may be asked. Images of
     earlier turns and of tools that nobody can see are left out, or the conversation could not go on.
@@ -311,7 +311,7 @@ def _ordered(talk: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def _answers(turn: Message, after: Sequence[Message]) -> Iterator[Message]:
-    """What comes after a turn with calls: a result for each, in their order, then all the rest."""
+    """Yield what comes after a turn with calls: a result for each, in their order, then all the rest."""
     results: dict[str, Message] = {}
     rest: list[Message] = []
     wanted = [call.id for call in turn.tool_calls]
@@ -380,7 +380,7 @@ def _turns(talk: Sequence[Message]) -> list[PastTurn]:
 def _newest_calls(
     talk: Sequence[Message], workers: Collection[str], ids: CallIds
 ) -> tuple[SignedCall | None, int]:  # fmt: skip
-    """What the conversation's newest signed calls say, and the place of their turn.
+    """Return what the conversation's newest signed calls say, and the place of their turn.
 
     Where they come from several runs, the newest one counts. Other calls that came later say that another server, or a
     client by itself, went on: then nobody is known to have asked.
@@ -406,7 +406,7 @@ def _with_own_ids(
 
 
 def _hash(messages: Sequence[Message]) -> str:
-    """What messages say, without the ids of calls, which differ between a client and a worker."""
+    """Return what messages say, without the ids of calls, which differ between a client and a worker."""
 
     def arguments(call: ToolCall) -> str:
         """Arguments in one form: clients write the same ones in their own."""

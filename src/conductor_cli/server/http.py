@@ -116,7 +116,7 @@ def _hash(text: str) -> str:
 
 
 def says_retry(headers: Mapping[str, str]) -> bool:
-    """Whether a client says that an equal request is the same one. Header names are in lower case."""
+    """Return whether a client says that an equal request is the same one. Header names are in lower case."""
     return bool(headers.get(IDENTITY)) or headers.get("x-stainless-retry-count", "0") not in ("", "0")
 
 
@@ -284,12 +284,12 @@ def build_app(registry: RunRegistry) -> Starlette:
         raise HTTPException(404)
 
     async def health(http: Request) -> Response:
-        """That the server lives; at `/health` also how much it does."""
+        """Say that the server lives; at `/health` also how much it does."""
         more = {"running": len(registry.going_on)} if http.url.path == "/health" else {}
         return JSONResponse({"status": "ok", **more})
 
     async def ready(http: Request) -> Response:
-        """Whether requests should come here, and what is missing if not."""
+        """Return whether requests should come here, and what is missing if not."""
         if missing := await registry.readiness.missing(http.client.host if http.client else ""):
             return JSONResponse({"status": "not ready", "missing": missing}, 503)
         return JSONResponse({"status": "ok"})
@@ -323,7 +323,7 @@ def build_app(registry: RunRegistry) -> Starlette:
 
 
 async def _answer_error(http: Request, error: Exception) -> Response:
-    """What no route has answered: an unknown path, a wrong method, or a failure of this server."""
+    """Answer what no route has: an unknown path, a wrong method, or a failure of this server."""
     status = getattr(error, "status_code", 500)
     said = {404: f"there is no {one_line(http.url.path)[:100]}", 405: f"{http.method} is not for this path"}
     if http.url.path == "/openapi.json":

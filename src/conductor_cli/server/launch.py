@@ -128,7 +128,7 @@ at a URL, with a key. Its own options come first, so that the user's win."""
 
 
 def find_client(name: str) -> tuple[Callable[[str, str], Launch], str]:
-    """How a client is pointed at a server, and the path of its program. Raises `UsageError` and `ConfigError`."""
+    """Return how a client is pointed at a server, and its program. Raises `UsageError` and `ConfigError`."""
     if name not in CLIENTS:
         hint = f"there are: {', '.join(CLIENTS)}; for another client: conductor serve"
         raise UsageError(f"{name[:60]!r} cannot be launched", hint=hint)

@@ -49,7 +49,7 @@ class Metrics:
         return exposition.generate_latest(self._registry), exposition.CONTENT_TYPE_PLAIN_0_0_4
 
     def collect(self) -> Iterator[Metric]:
-        """Which workers and providers are skipped, whenever it is asked for. One that never failed has no line."""
+        """Yield which workers and providers are skipped, whenever asked for. One that never failed has no line."""
         labels = ["kind", "name"]
         skipped = GaugeMetricFamily(
             "conductor_circuit_open", "1 while a worker or provider that failed is skipped.", labels=labels

@@ -35,7 +35,7 @@ SCHEMA_BROKEN: Final = frozenset({"answer_not_json", "answer_not_schema"})
 def outcome_of(
     trace: Trace, reasoning: str = "", *, sign: SignCalls = attrgetter("tool_calls")
 ) -> ServedAnswer | RequestError:
-    """How a run ended. `reasoning` is what was told of it.
+    """Return how a run ended. `reasoning` is what was told of it.
 
     `sign` gives its calls with the ids that a client sees.
     """
@@ -65,7 +65,7 @@ def outcome_of(
 
 
 def refusal_in(error: Failure | None) -> str:
-    """What a client reads as the answer where the run declined to give one, in a sentence; else empty.
+    """Return what a client reads as the answer where the run declined to give one, in a sentence; else empty.
 
     For a client, a model that declines has answered: an error would end an evaluation, or be tried again.
     """
@@ -73,7 +73,7 @@ def refusal_in(error: Failure | None) -> str:
 
 
 def served_usage(trace: Trace) -> ServedUsage:
-    """What a run used: its answering step, and all the rest. What no step reported counts as the rest."""
+    """Return what a run used: its answering step, and all the rest. What no step reported counts as the rest."""
     last = who_answers(trace)
     answer = last.usage if last is not None else NO_USAGE
     models = {worker.name: worker.model_name for worker in trace.pool}
@@ -133,7 +133,7 @@ class ResponseStream:
         self._new_paragraph = False
 
     def outcome(self, reasoning: str = "") -> ServedAnswer | RequestError:
-        """How the run ended. `reasoning` is what was told of it."""
+        """Return how the run ended. `reasoning` is what was told of it."""
         return outcome_of(self.trace, reasoning, sign=self.sign)
 
     def read(self, event: ev.Event, trace: Trace) -> Iterator[Piece]:

@@ -521,7 +521,7 @@ async def _read_act(request: Request) -> tuple[Any, int, str]:
 
 
 def _own_runs(client: Principal) -> dict[str, Any]:
-    """What a `RunQuery` has for the runs of a client, none of which are older than its key. Without keys, all runs."""
+    """Return the `RunQuery` fields for the runs of a client, none older than its key. Without keys, all runs."""
     if client.key is None:
         return {}
     since = client.key.since and earliest_run_id(client.key.since, datetime.now(UTC))

@@ -156,7 +156,7 @@ class HttpServer:
 
 
 def access_rules(settings: Settings, host: str, key: ClientKey | None = None) -> AccessRules:
-    """Who may use a server that listens at `host`: whoever has one of the user's keys, or `key`. Raises `ConfigError`.
+    """Return who may use a server at `host`: whoever has one of the user's keys, or `key`. Raises `ConfigError`.
 
     Without keys it is open to the programs of this machine, and to no other machine.
     """

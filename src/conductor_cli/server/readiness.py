@@ -94,7 +94,7 @@ class _Part:
     until: float = 0.0
 
     async def is_there(self) -> bool:
-        """Whether it is there. However many ask, one of them looks."""
+        """Return whether it is there. However many ask, one of them looks."""
         loop = asyncio.get_running_loop()
         async with self.turn:
             if loop.time() >= self.until:

@@ -69,7 +69,7 @@ _AIDER_TASKS: Final[Mapping[str, UtilityPurpose]] = {
 
 
 def classify_utility_request(request: ClientRequest, headers: Mapping[str, str]) -> UtilityPurpose | None:
-    """What a utility request is for; None for a question of the user. Header names are in lower case."""
+    """Return what a utility request is for; None for a question of the user. Header names are in lower case."""
     system = next((message.content.lstrip() for message in request.messages if message.role == "system"), "")
     asked = next((message.content for message in reversed(request.messages) if message.role == "user"), None)
     if asked is None:
@@ -305,7 +305,7 @@ async def _read_asked(runs: Runs, request: ClientRequest, attacher: Attacher, cl
 
 
 def holds_text(request: ClientRequest) -> bool:
-    """Whether the answer is sent only when it is complete, because it is checked first."""
+    """Return whether the answer is sent only when it is complete, because it is checked first."""
     return request.schema is not None or request.json_only
 
 

@@ -233,7 +233,7 @@ class Subscriber:
             self.woken.set()
 
     def _take(self) -> list[Piece]:
-        """What was added since the last call. The last block may still grow, so its end is a place, too."""
+        """Return what was added since the last call. The last block may still grow, so its end is a place, too."""
         found: list[Piece] = []
         items = self.run.items
         while self._item < len(items):

@@ -22,17 +22,17 @@ _ROW: Final = ("run", "time", "state", "question", "workers", "cost", "unpriced"
 
 
 def may_see(client: Principal, run: RunStarted | Trace) -> bool:
-    """Whether a run exists for a client: its own ones do. Without keys it is the owner, who has all."""
+    """Return whether a run exists for a client: its own ones do. Without keys it is the owner, who has all."""
     return client.key is None or client.asked_for(run)
 
 
 def may_read(client: Principal, run: RunStarted | Trace) -> bool:
-    """Whether the texts of a run that `may_see` are shown, too."""
+    """Return whether the texts of a run that `may_see` are shown, too."""
     return client.asked_for(run) or not restricts_texts(run.policy)
 
 
 def restricts_texts(policy: Policy) -> bool:
-    """Whether a policy says who may read a question or its files."""
+    """Return whether a policy says who may read a question or its files."""
     return policy.local_only or bool(policy.files_only) or bool(policy.allow) or bool(policy.deny)
 
 

@@ -119,5 +119,5 @@ class FileState:
 
 
 def is_secret(path: Path) -> bool:
-    """Whether a secret is there, and whole. Raises `OSError`."""
+    """Return whether a secret is there, and whole. Raises `OSError`."""
     return path.exists() and path.stat().st_size == SECRET_BYTES

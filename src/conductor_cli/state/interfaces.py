@@ -149,10 +149,10 @@ class TraceReader(Protocol):
         """Return the next events, not all at once where there are many. Raises `OSError`."""
 
     def is_behind(self) -> bool:
-        """Whether there may be more than was read. Raises `OSError`."""
+        """Return whether there may be more than was read. Raises `OSError`."""
 
     def is_written(self) -> bool:
-        """Whether some process is writing the trace, or has only just begun it."""
+        """Return whether some process is writing the trace, or has only just begun it."""
 
     @property
     def idle(self) -> float:
@@ -269,7 +269,7 @@ class Traces(ABC):
 
     @abstractmethod
     def is_running(self, run: str) -> bool:
-        """Whether some process is writing this run."""
+        """Return whether some process is writing this run."""
 
     @abstractmethod
     def check(self, run: str) -> TraceCheck:
@@ -382,5 +382,5 @@ class AttachmentStore(ABC):
 
 
 def is_sha256(text: str) -> bool:
-    """Whether a text is such a hash, in small letters."""
+    """Return whether a text is such a hash, in small letters."""
     return re.fullmatch(r"[0-9a-f]{64}", text) is not None

@@ -99,7 +99,7 @@ _PUNCTUATION: Final = str.maketrans("", "", "-._")
 
 
 def run_names(traces: str) -> list[str]:
-    """What a shell offers as a run: `last`, then the newest ids. Raises `OSError`."""
+    """Return what a shell offers as a run: `last`, then the newest ids. Raises `OSError`."""
     if not os.path.isdir(traces):
         return []
     found = sorted(

@@ -42,7 +42,7 @@ def summarize_run(directory: str, run: str) -> StoredRun:
 
 
 def make_stored_run(trace: Trace, run: str, *, live: bool, problem: str) -> StoredRun:
-    """What a list shows of a run, without the size and time of its file. `problem`: nothing more can be read of it."""
+    """Return what a list shows of a run, without size and time of its file. `problem`: nothing more can be read."""
     records = list(_all_steps(trace))
     answers = [one_line(record.text) for record in records]
     # The run's own answer is one of the steps', unless it was put together at the end.

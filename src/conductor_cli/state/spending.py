@@ -189,7 +189,7 @@ def _absent(database: sqlite3.Connection) -> Mapping[str, tuple[str, str]]:
 
 
 def read_spent(directory: Path, first: date, by: Literal["worker", "key"] = "worker") -> tuple[SpentRow, ...]:
-    """What was used from day `first` on: by day, provider and worker, or by day and key. Raises `ConfigError`."""
+    """Return what was used from day `first` on: by day, provider and worker, or day and key. Raises `ConfigError`."""
     path = directory / FILE
     try:
         if _old_books(directory) and os.access(directory, os.W_OK):
@@ -312,7 +312,7 @@ class DailySpend(Spending):
             return describe_system_error(error)
 
     def today(self) -> DayBudget:
-        """What is spent and reserved by now. Raises `OSError` and `sqlite3.Error`."""
+        """Return what is spent and reserved by now. Raises `OSError` and `sqlite3.Error`."""
         with self._transaction() as database:
             return self._budget_of(database, self._day(database))
 
@@ -391,7 +391,7 @@ class DailySpend(Spending):
         return tomorrow if found else today
 
     def _budget_of(self, database: sqlite3.Connection, day: date) -> DayBudget:
-        """What has ended on a day, and what is reserved: by calls under way, and by those whose process was killed."""
+        """Return what has ended on a day, and what is reserved by calls that are under way or were killed."""
         cost, tokens, calls, of_client = database.execute(
             "SELECT COALESCE(SUM(cost), 0), COALESCE(SUM(tokens_in + tokens_out), 0), COALESCE(SUM(worker_call), 0),"
             " COALESCE(SUM(CASE WHEN client = ? THEN cost END), 0) FROM calls WHERE day = ?",

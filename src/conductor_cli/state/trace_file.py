@@ -295,7 +295,7 @@ def unreadable(path: Path | str, error: OSError) -> UsageError:
 
 
 def is_live(path: Path) -> bool:
-    """Whether another process is writing the file."""
+    """Return whether another process is writing the file."""
     try:
         import fcntl  # POSIX only
 

@@ -54,7 +54,7 @@ class HashedLine(NamedTuple):
         return hashlib.sha256(self.body).hexdigest()[:OWN].encode() == self.own
 
     def follows(self, link: bytes) -> bool:
-        """Whether the line was written behind the one with this `link`."""
+        """Return whether the line was written behind the one with this `link`."""
         return self.link_behind(link) == self.link
 
     def link_behind(self, link: bytes) -> bytes:

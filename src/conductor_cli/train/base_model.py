@@ -119,7 +119,7 @@ def find_base_model(name: str, lora: LoraSettings | None = None) -> BaseModel:
 
 
 def check_memory(base: BaseModel, recipe: Recipe) -> str:
-    """What the weights and the optimizer need, and what there is. Raises `ConfigError` if they do not fit.
+    """Return what the weights and the optimizer need, and what there is. Raises `ConfigError` if they do not fit.
 
     What the layers keep for the backward pass comes on top. It depends on kernels and batches too much to be estimated.
     Several processes may share the weights, so nothing is refused for them; and only torch knows the memory of a GPU.
@@ -153,7 +153,7 @@ def check_memory(base: BaseModel, recipe: Recipe) -> str:
 
 
 def has_fast_bfloat16() -> bool:
-    """Whether numbers of 16 bits are multiplied in hardware: by a GPU, or a CPU with AMX or AVX-512 BF16."""
+    """Return whether numbers of 16 bits are multiplied in hardware: by a GPU, or a CPU with AMX or AVX-512 BF16."""
     import torch
 
     found = torch.cpu.get_capabilities()
@@ -202,7 +202,7 @@ def render_chat(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> str:  
 
 
 def thinks_by_itself(tokenizer: Any) -> bool:  # noqa: ANN401
-    """Whether the prompt opens the model's thinking, and the template has no switch that keeps it closed."""
+    """Return whether the prompt opens the model's thinking, and the template has no switch that keeps it closed."""
     return render_chat(tokenizer, [{"role": "user", "content": "x"}]).rstrip().endswith(OPEN)
 
 

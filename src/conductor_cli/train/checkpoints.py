@@ -114,7 +114,7 @@ def describe_validation(line: Line) -> str:
 
 
 def summarize_curve(lines: Sequence[Line]) -> list[str]:
-    """What came of a training, in a few lines for the user; nothing without a step."""
+    """Return what came of a training, in a few lines for the user; nothing without a step."""
     steps = [line for line in lines if line["step"]]
     if not steps:
         return []

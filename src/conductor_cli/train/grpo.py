@@ -142,7 +142,7 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
 
 
 def _has_signal(found: Mapping[str, Any], at: int, group: int) -> bool:
-    """Whether the plans of a group earned different rewards. What TRL makes of equal ones is 0 up to rounding."""
+    """Return whether the plans of a group earned different rewards. TRL makes 0 of equal ones, up to rounding."""
     return bool(found["advantages"][at : at + group].abs().max() > 1e-2)
 
 
@@ -326,7 +326,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
 
 
 def _is_finite(model: Torch) -> bool:
-    """Whether all trained weights are finite."""
+    """Return whether all trained weights are finite."""
     return all(bool(torch.isfinite(weight).all()) for weight in model.parameters() if weight.requires_grad)
 
 

@@ -128,12 +128,12 @@ NOT_RUN: Final = -1
 
 
 def is_first() -> bool:
-    """Whether this process is the first or the only one that trains. Known before the processes have connected."""
+    """Return whether this process is the first or only one that trains. Known before the processes have connected."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def process_count() -> int:
-    """How many processes train."""
+    """Return how many processes train."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -249,7 +249,7 @@ class Task:
 
 
 def tells_answer(exercise: Exercise, subtask: str) -> bool:
-    """Whether a subtask holds the answer of a case, which the question does not hold.
+    """Return whether a subtask holds the answer of a case, which the question does not hold.
 
     Of a multiple choice the letter counts, in words such as `the answer is B` or `(B)`: the question has the choices.
     A short number may be there by chance, so a few such plans mean nothing.

@@ -175,7 +175,7 @@ class Exercise(Protocol):
     def slow(self) -> bool: ...  # Whether `is_correct` may take seconds
 
     def is_correct(self, text: str) -> bool:
-        """Whether `text` answers the question. Raises `ConfigError` if that cannot be told."""
+        """Return whether `text` answers the question. Raises `ConfigError` if that cannot be told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -369,5 +369,5 @@ def compute_reward(trace: Trace, is_correct: Callable[[str], bool], *, valid: fl
 
 
 def is_valid(trace: Trace) -> bool:
-    """Whether the conductor's text was a plan, without a grammar and without a second attempt."""
+    """Return whether the conductor's text was a plan, without a grammar and without a second attempt."""
     return trace.plan is not None and not trace.rejected

@@ -46,7 +46,7 @@ def open_views(output: OutputName, progress: ProgressName, context: OutputContex
 
 
 def choose_progress(output: OutputName, progress: ProgressName, context: OutputContext) -> ShownProgress:
-    """Which progress to show.
+    """Return which progress to show.
 
     `auto` is the tree on a terminal that can redraw, plain lines on one that cannot or when `ACCESSIBLE` is set, only
     notices in a pipe, a file or a cron job, and nothing beside `jsonl`, whose lines already are the progress. A tree

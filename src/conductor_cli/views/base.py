@@ -122,7 +122,7 @@ class OutputContext:
 
 
 def uses_color(context: OutputContext) -> bool | None:
-    """Whether to use colours; None lets the terminal decide. The setting wins over the environment."""
+    """Return whether to use colours; None lets the terminal decide. The setting wins over the environment."""
     if context.color != "auto":
         return context.color == "always"
     if context.environ.get("NO_COLOR"):
@@ -131,12 +131,12 @@ def uses_color(context: OutputContext) -> bool | None:
 
 
 def cannot_redraw(environ: Mapping[str, str]) -> bool:
-    """Whether nothing may be redrawn: the terminal cannot, or a screen reader would read it out every time."""
+    """Return whether nothing may be redrawn: the terminal cannot, or a screen reader would read it out every time."""
     return environ.get("TERM") == "dumb" or _is_set(environ, "ACCESSIBLE")
 
 
 def reflows(environ: Mapping[str, str]) -> bool:
-    """Whether the terminal wraps the lines that it shows when it becomes narrower; the oldest ones cut them off."""
+    """Return whether a terminal that becomes narrower wraps the lines that it shows; the oldest ones cut them off."""
     return environ.get("TERM") != "linux" and not any(environ.get(name) for name in ("XTERM_VERSION", "STY"))
 
 

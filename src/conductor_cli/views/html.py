@@ -217,7 +217,7 @@ def html_page(trace: Trace, *, live: bool = False) -> str:
 
 
 def _finalize(value: object) -> object:
-    """What the template prints for a value. Markup, which is a subclass of `str`, is what a macro has rendered."""
+    """Return what the template prints for a value. Markup, a subclass of `str`, is what a macro has rendered."""
     if type(value) is str:
         return sanitize(value)
     return f"{value:.1f}" if isinstance(value, float) else value
@@ -232,7 +232,7 @@ def _records(trace: Trace, outer: str = "") -> Iterator[tuple[str, StepRecord]]:
 
 
 def usage_rows(trace: Trace) -> Iterator[tuple[str, ...]]:
-    """What the planner, each step and all together used, in the words of the page's table."""
+    """Yield what the planner, each step and all together used, in the words of the page's table."""
     used = [("planner", trace.planning)] if trace.planning.calls else []
     used += [(f"{record.number} {words.describe_worker(record)}", record.usage) for record in trace.steps]
     for label, usage in [*used, ("total", trace.usage)]:

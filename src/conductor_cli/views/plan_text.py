@@ -102,7 +102,7 @@ def flow_lines(sent: Sequence[Disclosure], screen: Screen) -> list[Line]:
 
 
 def stand_in_lines(recipients: Iterable[str], screen: Screen) -> list[Line]:
-    """Who else may read a step's texts: the recipients of the workers that may take over."""
+    """Return who else may read a step's texts: the recipients of the workers that may take over."""
     named = format_list(list(dict.fromkeys(map(one_line, recipients))))
     text = f"If a worker fails, another worker that may see the same texts takes over. Possible readers: {named}."
     return [((line, "quiet"),) for line in screen.wrap(text, screen.width)]

@@ -77,7 +77,7 @@ def describe_file(file: File) -> str:
 
 
 def message_text(message: Message) -> str:
-    """What a message holds: a line for each attached file and for each tool that it asks for, and its text."""
+    """Return what a message holds: a line for each attached file and for each tool that it asks for, and its text."""
     lines = [f"[attached: {describe_attachment(attachment)}]" for attachment in message.attachments]
     lines += [one_line(f"[calls {call.name} {call.arguments}]") for call in message.tool_calls]
     return "\n".join([*lines, *([message.content] if message.content or not lines else [])])
@@ -119,14 +119,14 @@ def tokens_so_far(record: StepRecord) -> int:
 
 
 def describe_failure(error: Failure) -> str:
-    """What happened, in one line; of a limit, also the option or the setting that sets it."""
+    """Return what happened, in one line; of a limit, also the option or the setting that sets it."""
     option = _LIMIT_FLAGS.get(error.reason) or _DAY_LIMITS.get(error.reason)
     text = one_line(error.message)[:MAX_MESSAGE] or error.kind
     return f"{text} ({option})" if option else text
 
 
 def describe_next_attempt(event: ev.StepFailed) -> str:
-    """What follows a failed attempt."""
+    """Return what follows a failed attempt."""
     if event.retry_in is not None:
         return f"again in {format_duration(event.retry_in)}"
     if event.substitute is not None:
@@ -142,7 +142,7 @@ class EventText(NamedTuple):
 
 
 def event_text(event: ev.Event, trace: Trace, outer: str = "") -> EventText | None:
-    """What there is to say about an event, given the trace after it; None for a piece of text.
+    """Return what there is to say about an event, given the trace after it; None for a piece of text.
 
     `outer` stands before the step numbers of a nested run: `2.`. That such a run begins and ends, its step says.
     """
@@ -229,7 +229,7 @@ def describe_event(event: ev.Event, trace: Trace) -> str:
 
 
 def log_lines(event: ev.Event, trace: Trace) -> list[str]:
-    """What a log says about an event: its sentence, and below it the texts, those of tools in one line."""
+    """Return what a log says about an event: its sentence, and below it the texts, those of tools in one line."""
     inner, found = ev.innermost_event(event), event_text(event, trace)
     # A conductor that may try many times writes much the same again.
     if found is None or (isinstance(inner, ev.PlanRejected) and inner.attempt > 2):
@@ -251,7 +251,7 @@ def describe_notice(notice: ev.Notice, outer: str = "") -> str:
 
 
 def describe_setup(trace: Trace) -> str:
-    """Who plans, the mode, and the number of workers."""
+    """Return who plans, the mode, and the number of workers."""
     return f"{describe_planning(trace)}, {format_count(len(trace.pool), 'worker')}"
 
 
@@ -263,7 +263,7 @@ def describe_planning(trace: Trace) -> str:
 
 
 def also_worker(trace: Trace) -> str:
-    """What is added to the name of a planner whose model is a worker of the run, too; else empty."""
+    """Return what is added to the name of a planner whose model is a worker of the run, too; else empty."""
     return f" (also the worker {one_line(trace.planner_worker)})" if trace.planner_worker else ""
 
 
@@ -277,7 +277,7 @@ def describe_totals(trace: Trace, *, stored: bool) -> str:
 
 
 def describe_outcome(trace: Trace, *, live: bool = False) -> str:
-    """How the run ended, in one line: `finished`, `partial answer: why`, `failed: why`."""
+    """Return how the run ended, in one line: `finished`, `partial answer: why`, `failed: why`."""
     if not trace.ended:
         return "the run is still going on" if live else "the run was interrupted"
     what = _partial_answer(trace) if trace.partial else trace.outcome()

@@ -153,7 +153,7 @@ def _step(record: StepRecord, run: _Run) -> Node:
 
 
 def _branches_of_step(record: StepRecord, run: _Run) -> Iterator[Node]:
-    """What happened, in the order in which it came about, then the nested run and the steps that read this one."""
+    """Yield what happened, in its order, then the nested run and the steps that read this one."""
     happened = [(attempt.ended, _failed_attempt(attempt, record)) for attempt in record.failed]
     happened += [(use.started, _tool_call(use, record, run)) for use in record.tools]
     happened += [(notice.at, _notice(notice.text)) for notice in run.trace.notices if notice.step == record.number]
@@ -194,7 +194,7 @@ def _tool_call(use: ToolRecord, record: StepRecord, run: _Run) -> Node:
 
 
 def _status(record: StepRecord, run: _Run) -> str:
-    """What a step waits for, or why it ended without an answer."""
+    """Return what a step waits for, or why it ended without an answer."""
     if record.state == "waiting":
         open_steps = {step.number for step in run.trace.steps if step.state not in ENDED}
         missing = [str(item) for item in record.step.access if item in open_steps]
@@ -207,7 +207,7 @@ def _status(record: StepRecord, run: _Run) -> str:
 
 
 def _is_reused(record: StepRecord, run: _Run) -> bool:
-    """Whether an earlier run, which this one goes on with, had done the step: nobody was called."""
+    """Return whether an earlier run, which this one goes on with, had done the step: nobody was called."""
     return bool(run.trace.resumed) and record.state == "done" and not record.usage.calls and record.nested is None
 
 
@@ -267,7 +267,7 @@ class TreeLayout(NamedTuple):
         return min(width + (0 if self.screen.marks else 7), self.screen.width // 2)
 
     def guide(self, *, last: bool, first: bool) -> str:
-        """What stands before a branch: before its first line, or before the others."""
+        """Return what stands before a branch: before its first line, or before the others."""
         if self.screen.marks:
             return ("\u2514\u2500 " if last else "\u251c\u2500 ") if first else ("   " if last else "\u2502  ")
         return ("`- " if last else "+- ") if first else ("   " if last else "|  ")
@@ -427,7 +427,7 @@ def _wrapped(text: str, style: str, layout: TreeLayout, rest: str, weight: int) 
 
 
 def _response(node: Node, layout: TreeLayout, place: _Place) -> Iterator[Row]:
-    """What a model wrote, behind a bar. The answer of the run is shown elsewhere."""
+    """Yield what a model wrote, behind a bar. The answer of the run is shown elsewhere."""
     if node.answers or node.number == layout.answering != "":
         return
     screen = layout.screen

@@ -52,7 +52,7 @@ class LiveLines(Live):
         self.start()
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        """What Rich prints for one drawing, after the erasing of wrapped rows."""
+        """Return what Rich prints for one drawing, after the erasing of wrapped rows."""
         further = self._measured.further_rows(self.console.width) if self._reflows else 0
         drawn = super().process_renderables(renderables)
         return [Control(*((ControlType.ERASE_IN_LINE, 2), (ControlType.CURSOR_UP, 1)) * further), *drawn]
@@ -71,7 +71,7 @@ class _Measured:
         return iter(self._segments)
 
     def further_rows(self, width: int) -> int:
-        """How many more rows than lines a terminal of this width shows."""
+        """Return how many more rows than lines a terminal of this width shows."""
         if width >= self._width:
             return 0
         # Rich crops longer lines.

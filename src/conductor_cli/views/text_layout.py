@@ -152,14 +152,14 @@ def line_texts(lines: Iterable[Line]) -> list[str]:
 
 
 def text_cells(text: str) -> int:
-    """How many cells sanitized text takes."""
+    """Return how many cells sanitized text takes."""
     from rich.cells import cell_len  # Rich takes long to load
 
     return len(text) if text.isascii() else cell_len(text)
 
 
 def cells(line: Line) -> int:
-    """How many cells `line` takes."""
+    """Return how many cells `line` takes."""
     return sum(text_cells(text) for text, _ in line)
 
 

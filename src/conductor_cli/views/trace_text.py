@@ -91,7 +91,7 @@ def _tree(root: Node, screen: Screen) -> list[Line]:
 
 
 def _prompt_lines(record: StepRecord) -> Iterator[str]:
-    """What a step's worker was sent, and for a nested run what its workers were sent."""
+    """Yield what a step's worker was sent, and for a nested run what its workers were sent."""
     for message in record.prompt:
         yield _indent(f"step {record.number}, prompt ({message.role}):\n{_indent(words.message_text(message))}")
     for inner in record.nested.steps if record.nested is not None else ():

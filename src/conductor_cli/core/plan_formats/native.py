@@ -125,7 +125,7 @@ class NativeParser(PlanParser):
         self._held = ParsedStep(number=self._number, step=step, last=False)
 
     def _is_step(self, line: str) -> bool:
-        """Whether a line is meant as a step. A worker that is not known counts only beside a readable access list."""
+        """Return whether a line is meant as a step. An unknown worker counts only beside a readable access list."""
         if line.count("|") < 2 or _RULE.match(line):
             return False
         cells = dict(zip(self._context.order, _cells(line, self._context), strict=True))

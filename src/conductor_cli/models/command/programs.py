@@ -87,12 +87,12 @@ def describe_program(worker: Worker) -> str:
 
 
 def is_confined(worker: Worker) -> bool:
-    """Whether a program runs in a sandbox without a network, so that it can send nothing to anybody."""
+    """Return whether a program runs in a sandbox without a network, so that it can send nothing to anybody."""
     return worker.options.get("sandbox") is True and worker.options.get("network") is not True
 
 
 def recipient_of_program(worker: Worker) -> str:
-    """Who reads what a program is sent: a provider, `LOCAL` for nobody but this machine, else `UNKNOWN_PROVIDER`.
+    """Return who reads what a program is sent: a provider, `LOCAL` for this machine alone, else `UNKNOWN_PROVIDER`.
 
     The provider of a preset is the one that its program uses by itself. Arguments, a command line or variables of the
     user's own may lead it elsewhere, so they make the provider unknown unless `provider` says who it is.

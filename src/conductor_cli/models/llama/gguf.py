@@ -78,7 +78,7 @@ class TensorInfo(NamedTuple):
 
 
 def is_matrix(name: str, tensor: TensorInfo) -> bool:
-    """Whether the tensor is a matrix that llama.cpp multiplies with. Norms and biases are not, whatever their shape."""
+    """Return whether llama.cpp multiplies with the tensor. Norms and biases are none, whatever their shape."""
     return len(tensor.shape) > 1 and not name.endswith(("_norm.weight", ".bias"))
 
 
@@ -272,7 +272,7 @@ class _Reader:
         return found
 
     def check_length(self, header: Header, tensors: Mapping[str, TensorInfo]) -> None:
-        """Whether all `tensors`, whose data come after what was read, lie within the file."""
+        """Check that all `tensors`, whose data come after what was read, lie within the file."""
         step = header.values.get("general.alignment", 32)
         if type(step) is not int or step < 1 or step & (step - 1):
             shown = short_line(str(step))
@@ -395,7 +395,7 @@ def part_files(path: Path) -> tuple[Path, ...]:
 
 
 def read_all_tensors(path: Path) -> dict[str, TensorInfo]:
-    """What the headers of all parts of a model say of its tensors, by name. Raises `ModelError` of kind `file`."""
+    """Return the tensors of a model by name, from the headers of all its parts. Raises `ModelError` of kind `file`."""
     return {name: tensor for part in part_files(path) for name, tensor in read_header_and_tensors(part)[1].items()}
 
 

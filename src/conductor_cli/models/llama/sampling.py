@@ -124,7 +124,7 @@ class GrammarSampler(Sampler):
         raise ModelError("internal", "the grammar of this request leaves no token to go on with")
 
     def _allows(self, token: int) -> bool:
-        """Whether the grammar allows a token now. Done for each token, so its C structures are made only once."""
+        """Return whether the grammar allows a token now. Its C structures are made once, and not for each token."""
         only = self._one[0]
         only.id, only.logit = token, 1.0
         self._lib.llama_sampler_apply(self._grammar, ctypes.byref(self._only))
@@ -139,7 +139,7 @@ class GrammarSampler(Sampler):
         return [entry.id for entry in data if entry.logit > 0]
 
     def _is_text(self, token: int) -> bool:
-        """Whether the text stays valid UTF-8 with `token`: llama.cpp's grammar lets some bytes through that are not."""
+        """Return whether the text stays valid UTF-8 with `token`: llama.cpp's grammar lets some other bytes through."""
         if self.vocabulary.is_end(token):
             return not self._letters.getstate()[0]
         spelling = self.vocabulary.token_bytes(token)

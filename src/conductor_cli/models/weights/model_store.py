@@ -108,7 +108,7 @@ class ModelStore:
         self.directory = directory
 
     def folder(self, name: str) -> Path:
-        """Where a model's manifest is, and its files if they were imported. Raises `UsageError` for a bad name."""
+        """Return where a model's manifest is, with its files if imported. Raises `UsageError` for a bad name."""
         if not NAME.fullmatch(name) or name == MANIFEST:
             hint = "use letters, digits, dots and dashes, at most 80"
             raise UsageError(f"{name!r:.60} is not a valid model name", hint=hint)
@@ -168,7 +168,7 @@ class ModelStore:
         return manifest
 
     def unlisted_files(self, name: str) -> list[Path]:
-        """What is in the directory of a model beside its manifest and what that names.
+        """Return what is in the directory of a model beside its manifest and what that names.
 
         An import has left it that was stopped, or that was not allowed to delete the files of the model it replaced.
         """

@@ -115,7 +115,7 @@ _CODES: Final = frozenset({
 
 
 def fault(message: str, code: str = "invalid_value") -> PydanticCustomError:
-    """What a validator raises for a value that cannot be served. `message` goes on after the name of the field."""
+    """Return the error for a value that cannot be served. `message` goes on after the name of the field."""
     assert code == "invalid_value" or code in _CODES
     return PydanticCustomError(code, "{message}", {"message": message})
 
@@ -201,7 +201,7 @@ def find_tool(tools: Mapping[str, Tool], name: str | None, where: str) -> Tool:
 
 
 def choose(tools: Mapping[str, Tool], hosted: Sequence[str], mode: ToolChoice, where: str, said: str) -> Choice:
-    """What a mode chooses, which is `said` in the field `where`. Raises `RequestError` where that is nothing."""
+    """Return what a mode chooses, which is `said` in the field `where`. Raises `RequestError` where that is nothing."""
     needed = hosted if not tools and mode != "none" else ()
     if mode == "required" and not tools and not needed:
         raise refused(where, f"is {said}, but the request has no tools")
@@ -373,7 +373,7 @@ class AttachmentCollector:
         return self._known[sha256]
 
     def take(self, parts: Iterable[Part] | None) -> Taken:
-        """What the parts of a content become."""
+        """Return what the parts of a content become."""
         return Taken(found=tuple(each for part in parts or () for each in part.take(self) if each != ""))
 
 

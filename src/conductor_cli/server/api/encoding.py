@@ -50,7 +50,7 @@ def _details_out(usage: ServedUsage) -> dict[str, int]:
 
 
 def conductor_object(answer: ServedAnswer) -> dict[str, Any]:
-    """What only this server says: the run, what all of it used and cost, and the same for each step.
+    """Return what only this server says: the run, what all of it used and cost, and the same for each step.
 
     Costs are in US dollars, null where nothing has a price; `unpriced_calls` counts the calls without one.
     `usage.total` is the sum of `usage.answer` and `usage.orchestration`.

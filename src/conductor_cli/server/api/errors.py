@@ -40,7 +40,7 @@ _COUNTS: Final = (
 
 
 def tokens_over(message: str, about: int | None = None) -> tuple[int, int] | None:
-    """How many tokens a conversation has and how many its model holds, as a provider's error says it.
+    """Return how many tokens a conversation has and how many its model holds, as a provider's error says it.
 
     Where the error has only the second number, `about` is the first, if it is larger. None where a number is missing.
     """

@@ -155,7 +155,7 @@ class MessagesEncoder:
 
 
 def _messages_usage(usage: Usage) -> dict[str, Any]:
-    """What the answering step used. `input_tokens` are those that were neither read from a cache nor written to one."""
+    """Return what the answering step used. `input_tokens` were neither read from a cache nor written to one."""
     return {
         "input_tokens": max(usage.tokens_in - usage.tokens_cached - usage.tokens_stored, 0),
         "cache_creation_input_tokens": usage.tokens_stored,

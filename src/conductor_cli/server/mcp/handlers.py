@@ -206,7 +206,7 @@ async def _reporting(context: Any) -> AsyncIterator[ShowEvent]:  # noqa: ANN401 
 
 
 def share_done(trace: Trace) -> float:
-    """How much of a run is done. A step that runs counts a third; a plan that is being written, little."""
+    """Return how much of a run is done. A step that runs counts a third; a plan that is being written, little."""
     done = sum(1.0 if each.state in ENDED else 0.33 * (each.state == "running") for each in trace.steps)
     steps = max(len(trace.steps), 1)
     if trace.plan is None:
@@ -266,7 +266,7 @@ def _totals(trace: Trace) -> str:
 
 
 def _notes(trace: Trace) -> list[str]:
-    """What a reader should know about how an answer or a plan came about."""
+    """Return what a reader should know about how an answer or a plan came about."""
     return [describe_notice(notice) for notice in trace.all_notices()]
 
 

@@ -269,7 +269,7 @@ def read_plan(plan: Mapping[str, Any]) -> PlanFile:
 
 
 def replaced_settings(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a call replaces a setting, by its name: the mode, and that no tool is used."""
+    """Return what of a call replaces a setting, by its name: the mode, and that no tool is used."""
     mode = {"conductor.mode": arguments["mode"]} if "mode" in arguments else {}
     return mode | ({"conductor.tools": "none"} if arguments.get("no_tools") else {})
 

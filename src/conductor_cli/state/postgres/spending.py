@@ -145,7 +145,7 @@ class SharedSpend(Spending):
     def _hold(
         self, number: int, room: Reservation, worker: Worker | None, leased: str
     ) -> tuple[bool, tuple[int, int, int, int]]:
-        """Whether the database holds it, and what was spent and held of money, tokens, calls and the client's money."""
+        """Return whether the database holds it, and what was spent and held: money, tokens, calls, a client's money."""
         self._settle_ended()
         *whom, cost = reserved_row(worker or self._planner, room)
         names = [storable(str(name)) for name in whom]
@@ -200,7 +200,7 @@ def release_hold(database: Database, number: int) -> bool:
 
 
 def read_shared_spent(database: Database, first: date, by: Literal["worker", "key"] = "worker") -> tuple[SpentRow, ...]:
-    """What was used from day `first` on: by day, provider and worker, or by day and key. Raises `StateUnavailable`."""
+    """Return what was used from `first` on: by day, provider and worker, or day and key. Raises `StateUnavailable`."""
     rows = database.call(
         f"SELECT day::text, {GROUPS[by]}, SUM(worker_call), SUM(calls)::bigint, SUM(unpriced)::bigint,"  # noqa: S608 - constants
         " SUM(tokens_in)::bigint, SUM(tokens_out)::bigint, SUM(cost)::bigint, SUM(calls * failed)::bigint,"

@@ -58,7 +58,7 @@ def day_of(run: str) -> date:
 
 
 def row_values(row: StoredRun) -> list[Any]:
-    """What is stored of a row of a list: the values of `_COLUMNS`, and the words by which it is found."""
+    """Return what is stored of a row of a list: the values of `_COLUMNS`, and the words by which it is found."""
     row = StoredRun._make(storable(value, MAX_TEXT) if isinstance(value, str) else value for value in row)
     return [*row[3:], SEPARATOR.join((row.question, row.subtasks, row.answers)).lower()]
 
@@ -177,7 +177,7 @@ class SharedTraces(Traces):
         return find_run(name, [run for (run,) in self._database.call(like, storable(name), storable(name))])
 
     def location(self, run: str) -> str:
-        """What people are told: no address, because clients of a server read it too."""
+        """Return what people are told: no address, because clients of a server read it too."""
         return f"run {run} in {PLACE}"
 
     def _read(self, run: str, *, pieces: bool) -> Iterator[ev.Event]:
