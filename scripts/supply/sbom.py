@@ -1,7 +1,7 @@
 """`make sbom`: a bill of materials (CycloneDX, JSON) of what the package needs where it is used, from the lock file.
 
 It holds the packages that the project's dependencies and its extras lead to, with the versions and hashes of
-`requirements.lock`, for every system; tools of development are not in it. The extra `train` is in
+`requirements.lock`, for every system; tools of development are not in it. The extras `train` and `ray` are in
 `requirements-train.lock` and in no bill: torch comes in a build of the user's choice.
 The same lock gives the same bytes, so two bills can be compared.
 """
@@ -17,13 +17,13 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from scripts.setup import requirements
 from scripts.supply.pins import ROOT
 
 NAME: Final = "conductor-llm"
-EXTRAS: Final = ("local", "eval", "serve", "tools")
+LEFT_OUT: Final = {"train", "ray"}
 _REQUIREMENT: Final = re.compile(r"^([\w.-]+)\s*(?:\[([^\]]*)\])?(.*)$")
 _EXTRA: Final = re.compile(r"""extra\s*==\s*['"]([\w.-]+)['"]""")
 
@@ -44,10 +44,16 @@ def main(out: Path, *options: str) -> int:
     return 0
 
 
+def project() -> dict[str, Any]:
+    """Return what `pyproject.toml` says of the package."""
+    found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return found
+
+
 def needed(blocks: Mapping[str, str]) -> list[str]:
     """The names in the lock file that the project leads to with its extras, on any system."""
     found: dict[str, set[str]] = {}
-    waiting = [(NAME, frozenset(EXTRAS))]
+    waiting = [(NAME, frozenset(project()["optional-dependencies"].keys() - LEFT_OUT))]
     while waiting:
         name, extras = waiting.pop()
         known = found.get(name)
@@ -66,9 +72,8 @@ def leads_to(name: str, extras: Iterable[str]) -> Iterable[tuple[str, frozenset[
     """
     lines: list[str] = []
     if name == NAME:  # not what is installed: that may be older
-        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-        optional = project["optional-dependencies"]
-        lines = [*project["dependencies"], *(each for extra in extras for each in optional[extra])]
+        optional = project()["optional-dependencies"]
+        lines = [*project()["dependencies"], *(each for extra in extras for each in optional[extra])]
     else:
         with suppress(PackageNotFoundError):
             lines = requires(name) or []

@@ -139,7 +139,7 @@ def test_the_bill_of_materials_has_what_is_used_with_versions_and_hashes(tmp_pat
     assert (bill["bomFormat"], bill["metadata"]["component"]["name"]) == ("CycloneDX", "conductor-llm")
     listed = {(each["name"], each["version"]) for each in bill["components"]}
     names = {name for name, _ in listed}
-    assert {"httpx", "litellm", "llama-cpp-python", "mcp", "uvloop", "pywin32-ctypes", "numpy"} <= names
+    assert {"httpx", "litellm", "llama-cpp-python", "mcp", "psycopg", "pyarrow", "pywin32-ctypes", "numpy"} <= names
     assert not names & {"pytest", "mypy", "ruff", "pip-audit", "llm"}
     assert listed <= set(all_pins())
     assert all(each["purl"].startswith("pkg:pypi/") for each in bill["components"])
