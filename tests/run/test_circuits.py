@@ -167,9 +167,17 @@ def test_of_a_half_open_circuit_one_call_decides() -> None:
     assert circuit.seconds_left(93.0) == 30.0
 
 
+def test_of_a_closed_circuit_no_call_decides_alone() -> None:
+    circuit = Circuit()
+    circuit.begin(object(), 0.0)
+    circuit.fail("ann", OVERLOADED, RULES, 1.0)
+    assert circuit.state(1.0) == "closed"
+
+
 def test_a_caller_that_leaves_without_a_result_lets_the_next_one_try() -> None:
     circuit, caller = failed(OVERLOADED, OVERLOADED, OVERLOADED), object()
     circuit.begin(caller, 30.0)
+    circuit.begin(object(), 30.5)
     circuit.leave(object())
     assert circuit.seconds_left(31.0) == 0.0
     circuit.leave(caller)

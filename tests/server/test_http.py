@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 
@@ -138,6 +139,8 @@ def test_a_request_can_only_lower_the_limit_on_money(stage: Stage) -> None:
 
 
 def test_counters_and_health_say_what_was_done(stage: Stage) -> None:
+    prices = "price = { input = 2, output = 8 }\n"
+    stage.configure(workers={"planner": prices, "alpha": prices, "beta": prices})
     with serving() as server:
         server.ask()
         counters = httpx.get(f"{server.url}/metrics").text
@@ -146,6 +149,7 @@ def test_counters_and_health_say_what_was_done(stage: Stage) -> None:
     assert 'conductor_requests_total{api="chat_completions"} 1.0' in counters
     assert 'conductor_runs_total{end="stop"} 1.0' in counters
     assert 'conductor_tokens_total{kind="output",part="answer"} 7.0' in counters
+    assert re.search(r"conductor_cost_dollars_total [\d.e-]*[1-9]", counters)
     assert health == {"status": "ok", "running": 0}
     assert head.status_code == 200
 
@@ -208,10 +212,8 @@ def test_runs_share_the_turns_of_a_provider(stage: Stage) -> None:
 def test_a_background_request_is_done_by_the_cheapest_worker_without_a_plan(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage.configure(workers=())
-    prices = {"alpha": "input = 2\noutput = 8", "beta": "input = 1\noutput = 2"}
-    tables = [f"{stage.worker(name)}\n[workers.{name}.price]\n{price}" for name, price in prices.items()]
-    stage.config.write_text(stage.config.read_text() + "\n".join(tables))
+    prices = {"alpha": "{ input = 2, output = 8 }", "beta": "{ input = 1, output = 2 }"}
+    stage.configure(workers={name: f"price = {price}\n" for name, price in prices.items()})
     monkeypatch.setattr(http_module, "classify_utility_request", lambda *_: "title")
     with serving() as server:
         answer = server.ask("Write a title.").json()

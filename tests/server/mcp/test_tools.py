@@ -269,17 +269,20 @@ def test_what_workers_write_cannot_steer_a_terminal(stage: Stage) -> None:
 
 
 def test_a_run_that_kept_its_texts_here_is_not_shown_to_other_programs(stage: Stage) -> None:
+    assert stage.inside("ask", "Open to all?").code == 0
     assert stage.inside("ask", "A secret?", "--local-only").code == 0
 
     async def talking(client: Client) -> None:
         listed = answer_of(await client.call_tool("trace", {}))
         assert "secret" not in listed
+        assert "Open to all?" in listed
         assert "no stored runs" in answer_of(await client.call_tool("trace", {"search": "secret"}))
         run = listed.split()[0]
         for name in ("trace", "run"):
             assert "is not shown to other programs" in text_of(await client.call_tool(name, {"run": run}))
         own = run_of(await client.call_tool("ask", {"question": "Why?", "local_only": True}))
         assert not (await client.call_tool("trace", {"run": own})).is_error
+        assert "Why?" in answer_of(await client.call_tool("trace", {}))
 
     talk(talking)
 
