@@ -44,7 +44,7 @@ from conductor_cli.models.stream_decoder import ChatReplyDecoder
 from conductor_cli.server.api.bodies import AttachmentCollector, read_document
 from conductor_cli.server.api.errors import error_body
 from conductor_cli.server.api.request import RequestError
-from conductor_cli.server.body import read_json
+from conductor_cli.server.body import read_json_body
 from conductor_cli.server.http import APIS
 from conductor_cli.server.mcp.tools import TOOLS, narrowed, read_arguments, read_plan, read_question
 from conductor_cli.state.run_summary import summarize_run
@@ -236,7 +236,7 @@ def check_body(api: str, data: bytes) -> None:
     """A request becomes one of ours or an error of its API, which can be sent."""
     path, door = next((path, door) for path, door in APIS.items() if door.name == api)
     try:
-        request = door.parse(read_json(data))
+        request = door.parse(read_json_body(data))
     except RequestError as error:
         json.dumps(error_body(error, path)).encode()
         _require(400 <= error.status < 500, f"status {error.status}: {error.message}")

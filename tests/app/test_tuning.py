@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from conductor_cli.app import tuning
-from conductor_cli.app.tuning import PLAN, ROUTER, Tuned, fit_head, learn
+from conductor_cli.app.tuning import PLAN, ROUTER, Tuned, fit_head, learn_ways
 from conductor_cli.core.errors import ModelError, UsageError
 from conductor_cli.core.profile import Guide
 from conductor_cli.evals.cases import Case, write_cases
@@ -77,7 +77,7 @@ def by_kind(worker: str, number: int) -> bool:
 
 def tuned(encoder: Path, planned: float = 0.0) -> Tuned:
     cases = questions(120)
-    return learn([*answered(cases, by_kind, planned)], cases, encoder, 0)
+    return learn_ways([*answered(cases, by_kind, planned)], cases, encoder, 0)
 
 
 def test_the_router_is_taken_where_its_gain_is_proved(encoder: Path) -> None:
@@ -100,17 +100,17 @@ def test_chance_is_no_gain(encoder: Path) -> None:
     cases, ways = questions(80), []
     for seed in range(10):
         draw = random.Random(seed)
-        ways.append(learn([*answered(cases, lambda *_: draw.random() < 0.5)], cases, encoder, seed).way)  # noqa: B023
+        ways.append(learn_ways([*answered(cases, lambda *_: draw.random() < 0.5)], cases, encoder, seed).way)  # noqa: B023
     assert sum(way == ROUTER for way in ways) <= 1, ways
 
 
 def test_too_few_cases_and_a_single_worker_are_refused(encoder: Path) -> None:
     cases = questions(30)
     with pytest.raises(UsageError, match="30 cases were judged"):
-        learn([*answered(cases, by_kind)], cases, encoder, 0)
+        learn_ways([*answered(cases, by_kind)], cases, encoder, 0)
     alone = [outcome for outcome in answered(questions(60), by_kind) if outcome.system == "alone:adder"]
     with pytest.raises(UsageError, match="each of 1 workers"):
-        learn(alone, questions(60), encoder, 0)
+        learn_ways(alone, questions(60), encoder, 0)
 
 
 def test_the_same_cases_and_seed_give_the_same_head() -> None:

@@ -25,7 +25,7 @@ import pytest
 from conductor_cli.programs import schema_check
 from conductor_cli.server import process
 from conductor_cli.server.api.request import RequestError
-from conductor_cli.server.body import read_json
+from conductor_cli.server.body import read_json_body
 from conductor_cli.server.connections import ConnectionRules, uvicorn_options
 from tests.cli.stage import Stage, finished, says
 from tests.media_files import png
@@ -240,7 +240,7 @@ def test_no_log_has_a_key_or_a_prompt(
 
 
 @pytest.mark.parametrize("work", [
-    "server.body.read_json", "server.http.idempotency_key", "server.requests.read_conversation",
+    "server.body.read_json_body", "server.http.idempotency_key", "server.requests.read_conversation",
     "state.trace_file.TraceWriter.write", "models.chat_api_model.JsonBody",
 ])  # fmt: skip
 def test_work_on_a_large_body_keeps_nobody_waiting(stage: Stage, monkeypatch: pytest.MonkeyPatch, work: str) -> None:
@@ -287,7 +287,7 @@ import sys, time
 from conductor_cli.cli.entry import run_command_line
 from conductor_cli.server import body, process
 process.MAX_PAUSE = process.DRAIN_SECONDS = process.CLOSING_SECONDS = 0.1
-body.read_json = lambda data: (print("held", flush=True), time.sleep(10**6))
+body.read_json_body = lambda data: (print("held", flush=True), time.sleep(10**6))
 sys.exit(run_command_line(["serve", "--port", "0"]))
 """
     with subprocess.Popen([sys.executable, "-c", script], env=stage.environ(), stdout=subprocess.PIPE) as served:
@@ -353,25 +353,25 @@ def test_a_server_answers_and_ends_while_a_schema_is_checked(stage: Stage) -> No
 ], ids=lambda data: str(len(data)))  # fmt: skip
 def test_what_is_no_json_object_is_refused(data: bytes) -> None:
     with pytest.raises(RequestError) as caught:
-        read_json(data)
+        read_json_body(data)
     assert (caught.value.status, caught.value.code) == (400, "invalid_json")
 
 
 def test_an_error_quotes_nothing_of_the_body() -> None:
     with pytest.raises(RequestError, match="at line 1 column") as caught:
-        read_json(b'{"content": secret prompt}')
+        read_json_body(b'{"content": secret prompt}')
     assert "secret" not in caught.value.message
 
 
 def test_too_many_messages_are_refused() -> None:
     body = {"messages": [{"role": "user", "content": "x"}] * 10_000}
-    assert len(read_json(json.dumps(body).encode())["messages"]) == 10_000
+    assert len(read_json_body(json.dumps(body).encode())["messages"]) == 10_000
     body["messages"].append({})
     with pytest.raises(RequestError, match="messages has more than 10,000") as caught:
-        read_json(json.dumps(body).encode())
+        read_json_body(json.dumps(body).encode())
     assert caught.value.param == "messages"
 
 
 def test_half_characters_are_replaced() -> None:
     """Half of a surrogate pair becomes a question mark; whole pairs stay what they are."""
-    assert read_json(rb'{"a\ud800": ["\ud83d", "\ud83d\ude00"]}') == {"a?": ["?", "😀"]}
+    assert read_json_body(rb'{"a\ud800": ["\ud83d", "\ud83d\ude00"]}') == {"a?": ["?", "😀"]}

@@ -64,7 +64,7 @@ class ModelRow:
         return {key: value if isinstance(value, bool) else value or None for key, value in asdict(self).items()}
 
 
-def list_models(settings: Settings) -> list[ModelRow]:
+def list_model_rows(settings: Settings) -> list[ModelRow]:
     """The registry's models, then other stored ones, stopped pulls, and the model that plans if it is none of these."""
     store, planning = open_model_store(settings), stored_planner(settings)
     manifests = {manifest.name: manifest for manifest in store.manifests()}
@@ -117,7 +117,7 @@ def model_to_pull(name: str | None, settings: Settings) -> RegistryModel:
 
 def describe_model(manifest: Manifest, settings: Settings) -> dict[str, Any]:
     """A stored model for `--json`: as in the list, with its files."""
-    row = next(row for row in list_models(settings) if row.name == manifest.name)
+    row = next(row for row in list_model_rows(settings) if row.name == manifest.name)
     files = [
         {"path": str(file.path), "size": file.size, "sha256": file.sha256, "downloaded": file.downloaded}
         for file in manifest.files

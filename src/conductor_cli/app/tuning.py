@@ -111,7 +111,7 @@ def halve(outcomes: Sequence[CaseOutcome], cases: Sequence[Case], seed: int) -> 
     return Halves(whole[:half], whole[half:], judged, alone)
 
 
-def learn(
+def learn_ways(
     outcomes: Sequence[CaseOutcome], cases: Sequence[Case], encoder: Path, seed: int, guided: Guide | None = None
 ) -> Tuned:  # fmt: skip
     """Return what one half of the cases teaches and the other half proves.

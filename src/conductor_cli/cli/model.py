@@ -113,7 +113,7 @@ MODEL_COLUMNS: Final = (
 def list_models_command(context: typer.Context, json: opt.Json = False) -> None:
     """List installed models and those that can be downloaded."""
     settings = opt.stored_settings(context)
-    rows = models.list_models(settings)
+    rows = models.list_model_rows(settings)
     if json:
         print_json([row.data() for row in rows])
         return

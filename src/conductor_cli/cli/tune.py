@@ -14,7 +14,7 @@ import typer
 
 from conductor_cli.app.evaluation import EvaluationRequest, load_cases
 from conductor_cli.app.rehearsal import NAME as REHEARSAL
-from conductor_cli.app.tuning import MIN_CASES, PLAN, find_encoder, improve_plans, learn
+from conductor_cli.app.tuning import MIN_CASES, PLAN, find_encoder, improve_plans, learn_ways
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.eval import run_evaluation
 from conductor_cli.cli.output import print_json, print_line, print_table, print_text
@@ -92,7 +92,7 @@ def tune_command(
             guided = asyncio.run(
                 improve_plans(request, settings, plans, reflector, lambda done: display.update("", done, plans))
             )
-    tuned = learn(stored.outcomes(), stored.cases(), reader, seed, guided)
+    tuned = learn_ways(stored.outcomes(), stored.cases(), reader, seed, guided)
     advice, file = tuned.advice(), tuned.planner
     if file is not None:
         write_atomically(output, write_planner(file))

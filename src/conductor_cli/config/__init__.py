@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from conductor_cli.config.cards import Cards, cards_file, load_cards
-from conductor_cli.config.files import AppPaths, Source, app_paths, check_database, chosen_file, read_toml
+from conductor_cli.config.files import AppPaths, Source, app_paths, check_database_url, chosen_file, read_toml
 from conductor_cli.config.project import RULES, SWITCH, apply_project_file, narrow, project_files
 from conductor_cli.config.schema import DROPPED, PREFIX, RENAMED, SETTINGS, SETTINGS_BY_NAME, current_form, find_setting
 from conductor_cli.config.tables import (
@@ -93,7 +93,7 @@ def load_settings(
     chosen = chosen_file(environ, file)
     user_file = read_toml(chosen or paths.user_file, required=chosen is not None)
     if file and "state" in user_file.values and not environ.get(f"{PREFIX}STATE"):
-        paths = replace(paths, database=check_database(user_file.values["state"], user_file.where("state")))
+        paths = replace(paths, database=check_database_url(user_file.values["state"], user_file.where("state")))
     # Later sources override earlier ones: the tool's file, the user's file, the environment, the command line.
     sources = [read_toml(paths.own_file), user_file]
     values: dict[str, Any] = {item.name: item.default for item in SETTINGS}
@@ -172,7 +172,7 @@ def _apply_file(values: dict[str, Any], origins: dict[str, str], source: Source)
     """Take the settings of a file; return notices of dropped ones. Raises `ConfigError`."""
     sections, dropped = {name.split(".")[0] for name in (*SETTINGS_BY_NAME, *DROPPED, *RENAMED)}, []
     for section, content in source.values.items():
-        if section in _TABLES or (section == "state" and check_database(content, source.where(section))):
+        if section in _TABLES or (section == "state" and check_database_url(content, source.where(section))):
             continue
         if section not in sections or not isinstance(content, Mapping):
             known = ", ".join(f"[{name}]" for name in [*sorted(sections), *(f"{table}.NAME" for table in _TABLES)])

@@ -90,12 +90,12 @@ def _find_database(environ: Mapping[str, str], paths: AppPaths) -> str:
     It says where everything else is, so it is read also where other settings are broken.
     """
     if url := environ.get(f"{PREFIX}STATE"):
-        return check_database(url, f"{PREFIX}STATE")
+        return check_database_url(url, f"{PREFIX}STATE")
     for path in (chosen_file(environ) or paths.user_file, paths.own_file):
         with suppress(OSError, UnicodeDecodeError):
             found = _STATE.search(path.read_text("utf-8").partition("\n[")[0]) if path.is_file() else None
             if found is not None:
-                return check_database(found[1], str(path))
+                return check_database_url(found[1], str(path))
     return ""
 
 
@@ -105,7 +105,7 @@ def chosen_file(environ: Mapping[str, str], file: str | None = None) -> Path | N
     return Path(chosen).expanduser() if chosen else None
 
 
-def check_database(url: object, where: str) -> str:
+def check_database_url(url: object, where: str) -> str:
     """Return a URL of a PostgreSQL database; `where` it stands. Raises `ConfigError`, which does not show it."""
     if isinstance(url, str) and url.startswith(("postgresql://", "postgres://")):
         return url

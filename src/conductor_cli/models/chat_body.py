@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from conductor_cli.core.chat import Attachment, Message, ReadAttachment, Request, Tool
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.presets import Budget
+from conductor_cli.models.presets import ThinkingField
 from conductor_cli.models.tool_schemas import api_name, object_schema
 
 PIECE: Final = 3 * 64 * 1024
@@ -130,7 +130,7 @@ EXTRA: Final = "extra_content"
 INVALID: Final = "invalid_arguments"  # the field that holds what a model wrote as arguments if that was no object
 
 
-_BUDGET_FIELDS: Final[Mapping[Budget, Callable[[int], dict[str, Any]]]] = {
+_BUDGET_FIELDS: Final[Mapping[ThinkingField, Callable[[int], dict[str, Any]]]] = {
     "thinking": lambda tokens: {
         "thinking": {"type": "enabled", "budget_tokens": tokens} if tokens else {"type": "disabled"}
     },
@@ -142,7 +142,7 @@ openrouter.ai/docs/use-cases/reasoning-tokens, all as of November 2026."""
 
 
 def request_body(
-    request: Request, options: Mapping[str, Any], budget: Budget, max_tokens_field: str = "max_tokens"
+    request: Request, options: Mapping[str, Any], budget: ThinkingField, max_tokens_field: str = "max_tokens"
 ) -> dict[str, Any]:
     """The body of a streamed request in OpenAI's form, with a worker's own settings; None for what is not set."""
     limits = [limit for limit in (request.max_tokens, options.get("max_tokens")) if limit is not None]

@@ -27,7 +27,7 @@ from conductor_cli.models.structured_output import Form, is_cloud_model
 _THINKING_OPTIONS: Final = {"reasoning_effort", "thinking_budget"}
 """How hard a model thinks: a card that was measured with one setting says nothing about another."""
 
-Budget = Literal["", "thinking", "google", "openrouter"]
+ThinkingField = Literal["", "thinking", "google", "openrouter"]
 """The ways in which APIs are told how many tokens a model may think; empty if there is none."""
 
 
@@ -59,7 +59,7 @@ class Preset:
     max_tokens_field: str = "max_tokens"
     form: Form = "response_format"
     schemas: bool = False
-    budget: Budget = ""
+    budget: ThinkingField = ""
     features: Features = ALL_FEATURES
 
 

@@ -26,7 +26,7 @@ from conductor_cli.core.terminal_text import is_blank
 from conductor_cli.core.tools import CallCollector
 from conductor_cli.core.trace import describe_failed_attempts
 from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
-from conductor_cli.run.state import NOT_CHECKED, RunState, with_fault
+from conductor_cli.run.state import NOT_CHECKED, RunContext, with_fault
 from conductor_cli.run.tool_loop import ModelReply, ToolLoop, conversation_tokens, open_tool_loop
 
 BACKOFF: Final = 0.5
@@ -110,7 +110,7 @@ class Attempt:
     """The `attempt`-th call for step `number`, to `worker`."""
 
     def __init__(
-        self, state: RunState, number: int, worker: Worker, attempt: int, repair: tuple[Message, ...] = ()
+        self, state: RunContext, number: int, worker: Worker, attempt: int, repair: tuple[Message, ...] = ()
     ) -> None:
         """`repair` are the messages that ask for an answer again, because it broke its JSON Schema."""
         self._state = state
@@ -353,7 +353,7 @@ class _Call:
         return with_cost(self.reported or estimated_usage(request.messages, "".join(self.written)), worker.price)
 
 
-def steps_seen_by(state: RunState, step: Step) -> list[SeenStep]:
+def steps_seen_by(state: RunContext, step: Step) -> list[SeenStep]:
     """Return what a step's access list opens; item 0 is what a nested run was given."""
     items: list[SeenStep] = []
     for number in step.access:

@@ -21,7 +21,7 @@ from conductor_cli.core.trace import ENDED
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.models.presets import with_key_hint
 from conductor_cli.run.attempt import Attempt, retry_wait, steps_seen_by
-from conductor_cli.run.state import RunState
+from conductor_cli.run.state import RunContext
 from conductor_cli.run.tool_loop import tell_of_changes
 
 FATAL: Final = frozenset({"auth", "missing", "file"})
@@ -31,7 +31,7 @@ FATAL: Final = frozenset({"auth", "missing", "file"})
 class _WorkerStep:
     """A step that workers do: one after the other, until one of them has done it or nobody is left."""
 
-    def __init__(self, state: RunState, number: int) -> None:
+    def __init__(self, state: RunContext, number: int) -> None:
         self._state = state
         self._number = number
         self._attempt = state.record(number).attempt  # some, where another process has begun the step
@@ -142,7 +142,7 @@ class _WorkerStep:
 
 
 async def run_step(
-    state: RunState, number: int, read_nested: Callable[[RunState], AsyncIterator[ev.Event]]
+    state: RunContext, number: int, read_nested: Callable[[RunContext], AsyncIterator[ev.Event]]
 ) -> Failure | None:
     """Do step `number` and report all that happens as events. Returns what ends the whole run, if anything does.
 
@@ -176,7 +176,7 @@ async def run_step(
         if item.answer is not None
     )
     text = f"{state.question.text}{NESTED}{step.subtask}"
-    nested = RunState(
+    nested = RunContext(
         id=f"{state.id}.{number}",
         conductor=state.conductor,
         question=replace(state.question, text=text, given=given, parent=state.id),

@@ -21,7 +21,7 @@ from conductor_cli.core.tools import MAX_ABOUT
 from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
 from conductor_cli.models.base import Model
 from conductor_cli.run.attempt import read_chunks
-from conductor_cli.run.state import RunState
+from conductor_cli.run.state import RunContext
 
 LOOP: Final = 3
 """So many repetitions one after another are a planner that would go on like this up to its limit of tokens."""
@@ -83,7 +83,7 @@ REVIEW: Final = "Check the answer at hand against the question. Accept it if it 
 class PlanStream:
     """Reads one reply of the planner and announces its steps."""
 
-    def __init__(self, state: RunState, model: Model, context: PlanFormatContext, attempt: int) -> None:
+    def __init__(self, state: RunContext, model: Model, context: PlanFormatContext, attempt: int) -> None:
         self._state = state
         self._attempt = attempt
         self._model = model
@@ -262,7 +262,7 @@ class PlanStream:
         self._state.unreported_usage += self._take_usage()
 
 
-def announce_parsed(state: RunState, item: ParsedStep) -> None:
+def announce_parsed(state: RunContext, item: ParsedStep) -> None:
     """Schedule a planned step, and after the last one the review that `limits.recursion` asks for."""
     if state.given_up:
         seen = tuple(number for number in item.step.access if number not in state.given_up)

@@ -34,7 +34,7 @@ from conductor_cli.models.base import Model
 from conductor_cli.run.attempt import retry_wait
 from conductor_cli.run.circuits import WORDS
 from conductor_cli.run.plan_stream import REVIEW, PlanStream, announce_parsed
-from conductor_cli.run.state import RunState
+from conductor_cli.run.state import RunContext
 
 _WHY: Final = WORDS | {
     "length": "the prompt is too long",
@@ -47,7 +47,7 @@ _WHY: Final = WORDS | {
 """Why a worker failed, as the planner is told."""
 
 
-def wants_revision(state: RunState, number: int) -> bool:
+def wants_revision(state: RunContext, number: int) -> bool:
     """Return whether the planner is to be asked for another way to the answer, now that step `number` has ended.
 
     Not where the user gave or approved the plan, where the planner cannot be told of its own plan, or where no worker
@@ -69,7 +69,7 @@ def wants_revision(state: RunState, number: int) -> bool:
     return bool(left) and state.policy.may_show_steps(state.steps_before())
 
 
-def begin_revision(state: RunState, number: int) -> None:
+def begin_revision(state: RunContext, number: int) -> None:
     """Give up step `number` and all that have not begun; the others are kept, also those that still run."""
     record = state.record(number)
     left_out = state.schedule.waiting
@@ -82,7 +82,7 @@ def begin_revision(state: RunState, number: int) -> None:
         state.stop_step(other, "plan_revised")
 
 
-def _revise(state: RunState, revised: ev.PlanRevised, record: StepRecord) -> None:
+def _revise(state: RunContext, revised: ev.PlanRevised, record: StepRecord) -> None:
     names = set(state.conductor.pool.names)
     hidden = {revised.step, *revised.left_out}
     kept = sum(each.number not in hidden and each.number < revised.first for each in state.trace.steps)
@@ -99,7 +99,7 @@ def _revise(state: RunState, revised: ev.PlanRevised, record: StepRecord) -> Non
         state.emit(revised)
 
 
-def _unusable(state: RunState, record: StepRecord) -> set[str]:
+def _unusable(state: RunContext, record: StepRecord) -> set[str]:
     """Return workers that could not be reached, or whose key was refused: they would fail at anything."""
     failed = {attempt.worker: attempt.error.kind for attempt in record.failed}
     dead = {name for name, kind in failed.items() if kind in ("unreachable", "key")}
@@ -109,7 +109,7 @@ def _unusable(state: RunState, record: StepRecord) -> set[str]:
 FINISH: Final = "Answer the question, using what the earlier steps found."
 
 
-async def make_plan(state: RunState) -> Failure | None:
+async def make_plan(state: RunContext) -> Failure | None:
     """Have the plan written, read from a file, or reused. Returns what makes that impossible."""
     if state.goes_on and _take_over(state, state.trace):
         return None
@@ -124,7 +124,7 @@ async def make_plan(state: RunState) -> Failure | None:
     return await _write(state, state.conductor.model)
 
 
-async def write_rest_of_plan(state: RunState) -> Failure | None:
+async def write_rest_of_plan(state: RunContext) -> Failure | None:
     """Have the rest of the plan written, once its revision has begun. Returns what ends the run."""
     assert state.conductor.model is not None
     failure = await _write(state, state.conductor.model)
@@ -133,7 +133,7 @@ async def write_rest_of_plan(state: RunState) -> Failure | None:
     return _fall_back(state, failure.message)
 
 
-async def wait_for_approval(state: RunState) -> Failure | None:
+async def wait_for_approval(state: RunContext) -> Failure | None:
     """Offer the plan until the user approves it, then start it. Returns what makes planning again impossible."""
     while True:
         state.emit(ev.PlanOffered(at=state.now()))
@@ -163,7 +163,7 @@ async def wait_for_approval(state: RunState) -> Failure | None:
             return failure
 
 
-def problem_with(state: RunState, plan: Plan, *, reviewed: bool = False) -> Failure | None:
+def problem_with(state: RunContext, plan: Plan, *, reviewed: bool = False) -> Failure | None:
     """Return why a plan that the planner did not write cannot be run; None where it can.
 
     It names its workers on purpose, so no worker is replaced by another. `reviewed`: it already holds the reviews
@@ -188,7 +188,7 @@ def problem_with(state: RunState, plan: Plan, *, reviewed: bool = False) -> Fail
     return Failure(kind="usage", message=unseen, reason="plan_invalid") if unseen else None
 
 
-def _announce(state: RunState, plan: Plan, *, reviewed: bool = False) -> Failure | None:
+def _announce(state: RunContext, plan: Plan, *, reviewed: bool = False) -> Failure | None:
     failure = problem_with(state, plan, reviewed=reviewed)
     if failure is not None:
         return failure
@@ -203,7 +203,7 @@ def _announce(state: RunState, plan: Plan, *, reviewed: bool = False) -> Failure
     return None
 
 
-def _take_over(state: RunState, trace: Trace) -> bool:
+def _take_over(state: RunContext, trace: Trace) -> bool:
     """Schedule what a process that was lost has left to do. Returns whether its plan is complete.
 
     What the calls cost that it was making is not known, so each counts as one without a price.
@@ -234,7 +234,7 @@ def _take_over(state: RunState, trace: Trace) -> bool:
     return state.trace.plan is not None
 
 
-def _reuse(state: RunState, earlier: Trace) -> bool:
+def _reuse(state: RunContext, earlier: Trace) -> bool:
     done = [str(number) for number in earlier.done()]
     if earlier.steps:
         what = f"finished step{'s' * (len(done) > 1)} {', '.join(done)}" if done else "the plan"
@@ -258,7 +258,7 @@ def _reuse(state: RunState, earlier: Trace) -> bool:
     return state.trace.plan is not None
 
 
-def _reuse_step(state: RunState, record: StepRecord, earlier: Trace) -> None:
+def _reuse_step(state: RunContext, record: StepRecord, earlier: Trace) -> None:
     """Reuse one step: its answer if it has one, else the step; one that was given up stays so."""
     revised, number = earlier.revised, record.number
     if record.state == "done":
@@ -277,7 +277,7 @@ def _reuse_step(state: RunState, record: StepRecord, earlier: Trace) -> None:
         state.add_step(number, record.step, last=record.last)
 
 
-async def _write(state: RunState, model: Model) -> Failure | None:
+async def _write(state: RunContext, model: Model) -> Failure | None:
     """Ask the planner, again after each fault, and at last fall back on the best worker."""
     fault = ""
     tries = state.conductor.profile.sampling.tries
@@ -313,7 +313,7 @@ async def _write(state: RunState, model: Model) -> Failure | None:
     return _fall_back(state, why)
 
 
-def _fall_back(state: RunState, why: str) -> Failure | None:
+def _fall_back(state: RunContext, why: str) -> Failure | None:
     """Have the best worker answer, with everything it may see. Returns why no worker can.
 
     Where the profile has no fallback, no worker can. The policy may hide some inputs from a worker; one that sees
@@ -350,7 +350,7 @@ def _fall_back(state: RunState, why: str) -> Failure | None:
     return None
 
 
-def _rules(state: RunState, *, skipping: bool = False) -> PlanRules:
+def _rules(state: RunContext, *, skipping: bool = False) -> PlanRules:
     """Return the rules of the plan; `skipping` leaves out the workers that are skipped for a time."""
     given, excluded = bool(state.question.given), state.policy.excluded
     down = {*state.resources.down, *(state.resources.skipped if skipping else ())}
@@ -365,7 +365,7 @@ def _rules(state: RunState, *, skipping: bool = False) -> PlanRules:
     return rules
 
 
-def _context(state: RunState, first: int = 1) -> PlanFormatContext:
+def _context(state: RunContext, first: int = 1) -> PlanFormatContext:
     context = state.conductor.context(_rules(state, skipping=True))
     return replace(context, first=first, hidden=state.given_up)
 

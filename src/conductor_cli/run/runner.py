@@ -32,7 +32,7 @@ from conductor_cli.run.planner import (
     wants_revision,
     write_rest_of_plan,
 )
-from conductor_cli.run.state import NOT_CHECKED, NOT_JSON, RunState, StopKind
+from conductor_cli.run.state import NOT_CHECKED, NOT_JSON, RunContext, StopKind
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ def start_run(  # noqa: PLR0913 - each is a way to run it
     nests = plan is not None and (conductor.limits.recursion > 0 or any(step.worker == SELF for step in plan.steps))
     if nests and conductor.model is None:
         raise ConductorUnusable("a review needs a planner", hint="choose one: conductor model use NAME")
-    state = RunState(
+    state = RunContext(
         id=id or new_run_id(conductor.wall()),
         conductor=conductor,
         question=question,
@@ -95,7 +95,7 @@ class Run:
     be ahead of a slow reader.
     """
 
-    def __init__(self, state: RunState) -> None:
+    def __init__(self, state: RunContext) -> None:
         self.state = state
         self.id, self.question, self.conductor = state.id, state.question, state.conductor
         state.wake = self._start_ready
@@ -304,7 +304,7 @@ class Run:
     async def _run_step(self, number: int) -> None:
         state = self.state
 
-        async def read_nested(context: RunState) -> AsyncGenerator[ev.Event, None]:
+        async def read_nested(context: RunContext) -> AsyncGenerator[ev.Event, None]:
             self._nested[number] = nested = Run(context)
             try:
                 async for event, _ in nested:
@@ -451,7 +451,7 @@ def tool_calls_of(trace: Trace) -> tuple[ToolCall, ...]:
     return last.tool_calls if last is not None and last.state == "done" else ()
 
 
-def failure_of(state: RunState) -> Failure:
+def failure_of(state: RunContext) -> Failure:
     """Return why a run has no whole answer: a stop, a limit, the conductor, or its workers."""
     if state.stopped_by is not None:
         return state.stopped_by

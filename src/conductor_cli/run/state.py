@@ -59,7 +59,7 @@ StopKind = Literal["cancelled", "terminated", "limit"]
 
 
 @dataclass(kw_only=True, eq=False)
-class RunState:
+class RunContext:
     """What one run was given, and how far it has come."""
 
     id: str

@@ -21,7 +21,7 @@ from conductor_cli.core.question import shorten
 from conductor_cli.core.tools import CallBounds, OfferedTool, ToolBox, ToolResult, parse_arguments
 from conductor_cli.core.usage import CHARS_PER_TOKEN
 from conductor_cli.run.conductor import NOBODY, ToolVerdict
-from conductor_cli.run.state import RunState
+from conductor_cli.run.state import RunContext
 
 MAX_RESULT: Final = 40_000  # Characters of a result that a worker is given; of a longer one, the middle is left out
 SLOW_START: Final = 1.0  # Seconds after which a reader is told what a step waits for
@@ -37,7 +37,7 @@ class ModelReply:
     provider_data: Mapping[str, Any]
 
 
-async def open_tool_loop(state: RunState, number: int, worker: Worker, attempt: int) -> ToolLoop | None:
+async def open_tool_loop(state: RunContext, number: int, worker: Worker, attempt: int) -> ToolLoop | None:
     """Return the tools of an attempt; None where the worker has none or the policy lets it use none."""
     step, before = replace(state.record(number).step, worker=worker.name), state.steps_before(number)
     servers = []
@@ -62,7 +62,7 @@ async def open_tool_loop(state: RunState, number: int, worker: Worker, attempt: 
 class ToolLoop:
     """Offers the tools of `servers` to one attempt, and makes the calls that it asks for."""
 
-    _state: RunState
+    _state: RunContext
     _number: int
     _worker: Worker
     _attempt: int
@@ -189,7 +189,7 @@ def conversation_tokens(messages: Sequence[Message], tools: Sequence[Tool] = ())
     return prompt_tokens(messages) + int((calls + described) / CHARS_PER_TOKEN)
 
 
-def tell_of_changes(state: RunState, number: int) -> None:
+def tell_of_changes(state: RunContext, number: int) -> None:
     """Before a step starts again: tell the user which of its calls may have changed something and may be repeated.
 
     They are those of the newest attempt, or of the run that this one resumes.

@@ -36,7 +36,7 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
-Header = tuple[bytes, bytes]
+RawHeader = tuple[bytes, bytes]
 
 CLIENT_KEY: Final = "conductor.client_key"
 """Where the scope of a request has its `ClientKey`; None where no key is needed."""
@@ -203,7 +203,7 @@ class _Exchange:
         self._size = 0
         self._whole = False
         self._end = asyncio.get_running_loop().time() + rules.body_seconds
-        self.more_headers: Sequence[Header] = ()
+        self.more_headers: Sequence[RawHeader] = ()
         self.started = self.gone = False
         self.status = 0
         self.is_upload = False
@@ -321,7 +321,7 @@ def is_loopback_host(host: str) -> bool:
     return False
 
 
-def _read_headers(raw: Sequence[Header]) -> dict[str, str]:
+def _read_headers(raw: Sequence[RawHeader]) -> dict[str, str]:
     if sum(len(name) + len(value) for name, value in raw) > MAX_HEADERS:
         raise RequestError(431, "headers_too_large", f"the headers have more than {MAX_HEADERS} bytes")
     headers: dict[str, str] = {}

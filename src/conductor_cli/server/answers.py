@@ -16,7 +16,7 @@ from conductor_cli.core.chat import ToolCall
 from conductor_cli.core.errors import ConductorError
 from conductor_cli.server.access import REQUEST_ID, TOKENS, describe_error
 from conductor_cli.server.api.errors import error_body, request_error
-from conductor_cli.server.api.request import ClientApi, ClientRequest, Encoder, RequestError, ServedAnswer
+from conductor_cli.server.api.request import AnswerEncoder, ClientApi, ClientRequest, RequestError, ServedAnswer
 from conductor_cli.server.connections import WRITE_BODY, WriteBody
 from conductor_cli.server.narration import AnswerText, Piece, Reasoning
 from conductor_cli.server.run_registry import RunRegistry, ServedRun, Subscriber
@@ -138,7 +138,7 @@ class RunAnswer:
         await _send_body(send, data, more=False)
         return is_end
 
-    def _encoder(self) -> Encoder:
+    def _encoder(self) -> AnswerEncoder:
         return self.api.encoder(self.request, self.served.id, self.served.created)
 
     def _fault(self, error: Exception) -> RequestError:
@@ -148,7 +148,7 @@ class RunAnswer:
         return RequestError(500, "internal_error", message)
 
 
-def _frames(encoder: Encoder, pieces: Sequence[Piece]) -> bytes:
+def _frames(encoder: AnswerEncoder, pieces: Sequence[Piece]) -> bytes:
     if not pieces:
         return encoder.heartbeat()
     frames = list[bytes]()

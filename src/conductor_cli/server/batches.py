@@ -46,7 +46,7 @@ from conductor_cli.server.answers import answering
 from conductor_cli.server.api.bodies import refused
 from conductor_cli.server.api.errors import error_body
 from conductor_cli.server.api.request import RequestError, ServedAnswer
-from conductor_cli.server.body import read_body, read_json
+from conductor_cli.server.body import read_body, read_json_body
 from conductor_cli.state.served_files import OVER, HeldBatch, Record, ServedFiles
 
 if TYPE_CHECKING:
@@ -526,7 +526,7 @@ def _fault_of(raw: bytes, endpoint: str, seen: set[str]) -> str:
     if len(raw) > MAX_LINE:
         return f"it is longer than {MAX_LINE >> 20} MB"
     try:
-        data = read_json(raw)
+        data = read_json_body(raw)
     except RequestError as error:
         return error.message.replace("the body", "it", 1)
     name = data.get("custom_id")

@@ -40,10 +40,10 @@ async def read_body(http: Request, work: Callable[[Mapping[str, Any]], T]) -> T:
     data = bytearray()  # which grows in place: to join megabytes at the end would hold up every stream
     async for piece in http.stream():
         data += piece
-    return await off_loop(len(data), lambda: work(read_json(data)))
+    return await off_loop(len(data), lambda: work(read_json_body(data)))
 
 
-def read_json(data: bytes | bytearray) -> Mapping[str, Any]:
+def read_json_body(data: bytes | bytearray) -> Mapping[str, Any]:
     """The JSON object of a body. Raises `RequestError`.
 
     The parser reads bytes, up to 200 levels deep. What is no text (half of a surrogate pair) is replaced, because

@@ -44,7 +44,7 @@ from conductor_cli.server.answers import answering
 from conductor_cli.server.api.encoding import named_event
 from conductor_cli.server.api.errors import request_error
 from conductor_cli.server.api.request import RequestError
-from conductor_cli.server.body import read_json
+from conductor_cli.server.body import read_json_body
 from conductor_cli.server.narration import ResponseStream
 from conductor_cli.server.requests import build_rerun
 from conductor_cli.server.run_registry import SHARE, RunRegistry
@@ -513,7 +513,7 @@ async def _read_act(request: Request) -> tuple[Any, int, str]:
     data = await request.body()
     if len(data) > 4_000:
         raise RequestError(413, "request_too_large", "the body has more than 4000 bytes")
-    body = read_json(data)
+    body = read_json_body(data)
     step, worker = body.get("step", 0), body.get("worker", "")
     if type(step) is not int or step < 0 or not isinstance(worker, str):
         raise RequestError(400, "invalid_value", "step is the number of a step, worker a name")

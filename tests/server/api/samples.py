@@ -16,9 +16,9 @@ from conductor_cli.core.chat import Finish, ToolCall
 from conductor_cli.core.usage import Usage
 from conductor_cli.server.api.errors import error_body
 from conductor_cli.server.api.request import (
+    AnswerEncoder,
     ClientApi,
     ClientRequest,
-    Encoder,
     RequestError,
     ServedAnswer,
     ServedUsage,
@@ -58,7 +58,7 @@ def data_url(data: bytes, media_type: str = "image/png") -> str:
     return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
 
 
-def written(encoder: Encoder, end: ServedAnswer, *, pieces: tuple[str, ...] = ()) -> bytes:
+def written(encoder: AnswerEncoder, end: ServedAnswer, *, pieces: tuple[str, ...] = ()) -> bytes:
     half = len(end.text) // 2
     return b"".join([
         encoder.begin(),

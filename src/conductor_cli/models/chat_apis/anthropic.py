@@ -129,7 +129,7 @@ class AnthropicReply:
         frame: dict[str, Any] = {}
         if isinstance(usage, Mapping):
             self._usage |= {name: count for name, count in usage.items() if count is not None}
-            frame["usage"] = chat_usage(self._usage)
+            frame["usage"] = usage_as_chat(self._usage)
         self._said = self._said or any(part.get("text") for part in parts)
         return frame | {"choices": [{"delta": {"content": [*parts], "tool_calls": calls}, "finish_reason": reason}]}
 
@@ -163,7 +163,7 @@ def _key(event: Frame) -> int | None:
     return index if isinstance(index, int) else None
 
 
-def chat_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
+def usage_as_chat(usage: Mapping[str, Any]) -> dict[str, Any]:
     """Return a usage as chat completions has it; Anthropic counts input from or for its cache apart from the other."""
     names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
     fresh, cached, stored, output = (token_count(usage.get(name)) for name in names)

@@ -17,7 +17,7 @@ from typing import Any, Final
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.usage import NO_USAGE, Usage, stated_dollars, token_count
 from conductor_cli.models.base import table_of, tables_in, text_of
-from conductor_cli.models.chat_apis.anthropic import chat_usage
+from conductor_cli.models.chat_apis.anthropic import usage_as_chat
 from conductor_cli.models.stream_decoder import usage_of
 
 MAX_ACTION_LINE: Final = 200  # characters of a line about a tool
@@ -78,7 +78,7 @@ def read_claude_code(event: Mapping[str, Any]) -> AgentOutput:
             failed = [text_of(block.get("content")) for block in blocks if block.get("is_error") is True]
             return AgentOutput(thinking="".join(tool_line("result", said, failed=True) for said in failed))
         case "result":
-            text, counted = text_of(event.get("result")), usage_of(chat_usage(table_of(event.get("usage"))))
+            text, counted = text_of(event.get("result")), usage_of(usage_as_chat(table_of(event.get("usage"))))
             usage = replace(counted, cost=stated_dollars(event.get("total_cost_usd")) or None)
             if event.get("is_error") is True or event.get("subtype") != "success":
                 return AgentOutput(usage=usage, error=text or text_of(event.get("subtype")))

@@ -20,7 +20,7 @@ from typing import Final
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Worker
-from conductor_cli.models.command.programs import PROGRAMS, State
+from conductor_cli.models.command.programs import PROGRAMS, ProgramState
 
 USUAL: Final = (
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LC_MESSAGES", "TERM", "TZ",
@@ -92,7 +92,7 @@ SYSTEM_FILES: Final = (
 
 
 def shown_words(
-    readable: Iterable[str], state: Iterable[State], home: str, environ: Mapping[str, str], copies: Path
+    readable: Iterable[str], state: Iterable[ProgramState], home: str, environ: Mapping[str, str], copies: Path
 ) -> list[str]:
     """Return bubblewrap's words that show paths to a program, and what there is of its state.
 

@@ -22,7 +22,7 @@ MODEL: Final = "{model}"  # stands for the worker's model in an argument
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class ProgramState:
     """A directory of a program's own; `variable` may name another one. In a sandbox it has only what is named here.
 
     `writable` are its login and its sessions, `readable` its settings and what these start. Of a file that has both,
@@ -54,7 +54,7 @@ class ProgramKind:
     provider: str = ""
     install: str = ""
     env: tuple[str, ...] = ()
-    state: tuple[State, ...] = ()
+    state: tuple[ProgramState, ...] = ()
     words: str = ""
 
 

@@ -115,7 +115,7 @@ class ServedAnswer:
     tool_calls: tuple[ToolCall, ...] = ()
 
 
-class Encoder(Protocol):
+class AnswerEncoder(Protocol):
     """Writes the answer to one request. A stream is `begin`, any number of pieces, then `end` or `failed`.
 
     Every method but the last two returns the bytes of zero or more server-sent events; the encoder keeps ids, indexes
@@ -146,4 +146,4 @@ class ClientApi(Protocol):
     name: str
 
     def parse(self, body: Mapping[str, Any]) -> ClientRequest: ...
-    def encoder(self, request: ClientRequest, run: str, created: int) -> Encoder: ...
+    def encoder(self, request: ClientRequest, run: str, created: int) -> AnswerEncoder: ...
