@@ -401,3 +401,9 @@ def test_an_answer_of_a_worker_that_is_gone_may_quote_the_files() -> None:
         Step(worker="bob", subtask="z", access=(2,)),
     ]
     assert policy.hold_files(steps) == [False, False, True, True]
+
+
+def test_a_nested_run_is_shown_files_that_one_of_its_workers_may_see() -> None:
+    rules = PoolPolicy(policy=LOCAL_FILES, parties=ALL)
+    assert DataPolicy(rules, ["ann", "bob"], FILES).withheld(SELF) == ()
+    assert DataPolicy(rules, ["bob"], FILES).withheld(SELF) == ("files",)

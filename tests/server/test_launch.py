@@ -109,8 +109,9 @@ def test_a_client_is_not_started_over_what_cannot_answer(
         stage.config.unlink()
     place = tmp_path / "started"
     environ = install(tmp_path / "bin", "codex", f"#!/bin/sh\ntouch {place}\n")
-    stage.ends(code, "launch", "codex", env=environ, told=told)
+    said = stage.ends(code, "launch", "codex", env=environ, told=told)
     assert not place.exists()
+    assert setup == "nothing" or "\n  conductor keys set openai-compatible" in said.err
     if setup == "nothing":
         assert stage.run("launch", "codex", "--rehearsal", env=environ).code == 0
         assert place.exists()
