@@ -193,10 +193,12 @@ async def _soak(pid: int, port: int, cases: tuple[Case, ...], chance: random.Ran
         print(f"  {len(each.answers)} answered in {each.seconds:.0f} s; of {len(both)} in both rounds {right} right")
     print(f"  {before}, then {after}; {dict(second.clients.most_common())}", flush=True)
     changed = [case for case in both if first.answers[case.id] != second.answers[case.id]]
-    looked_at = [case for case in changed if time.monotonic() < began + seconds]
-    differences = [text for case in looked_at if (text := await _difference(first, second, case))]
-    alike = len(looked_at) - len(differences)
-    print(f"  {len(changed)} answered otherwise, {alike} of {len(looked_at)} that were asked again also without faults")
+    compared = list[str]()  # one by one, each with dozens of questions, until the time is over
+    while len(compared) < len(changed) and time.monotonic() < began + seconds:
+        compared.append(await _difference(first, second, changed[len(compared)]))
+    differences = list(filter(None, compared))
+    alike = f"{len(compared) - len(differences)} of {len(compared)} that were asked again"
+    print(f"  {len(changed)} answered otherwise, {alike} also without faults")
     missing = [f"{len(cases) - len(first.answers)} questions of clients that behave have no answer"]
     problems = [*first.problems, *second.problems, *missing[: len(cases) - len(first.answers)], *differences]
     is_warm = len(cases) > WARM
