@@ -148,6 +148,13 @@ def test_an_edited_plan_is_checked_first(plan: Plan, problem: str) -> None:
     assert (failure.message if failure is not None else "") == problem
 
 
+def test_a_plan_may_be_longer_by_the_reviews_that_are_added_to_it() -> None:
+    conductor = setting("A | - | one", limits=Limits(steps=2, recursion=1), clock=lambda: 0.0)
+    run = start_run(conductor, QUESTION, approve=True)
+    assert run.problem_with(plan_of(*[("ann", ())] * 3)) is None
+    assert run.problem_with(plan_of(*[("ann", ())] * 4)) is not None
+
+
 def test_a_decision_without_an_offer_changes_nothing() -> None:
     async def main() -> Run:
         run = start_run(setting("A | - | one"), QUESTION, approve=True)

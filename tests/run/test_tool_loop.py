@@ -17,7 +17,7 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.core.policy import Party, Policy, PoolPolicy
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import File, Question
-from conductor_cli.core.tools import CALLS_PER_STEP, OfferedTool, RunTools, ToolResult
+from conductor_cli.core.tools import CALLS_PER_STEP, FAULTS, OfferedTool, RunTools, ToolResult
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.models.base import Model, ScriptedModel
 from conductor_cli.run import Conductor, Run, start_run
@@ -165,6 +165,7 @@ def test_the_same_call_for_ever_is_stopped() -> None:
     box = Box()
     run, events = play(with_tools(endless(lambda _: ("look", {"q": 1})), box))
     assert len(box.calls) == 3
+    assert len(of(events, ev.ToolReturned)) == 3 + FAULTS
     assert run.trace.answer == "enough"
     assert "ann has called tools often enough, and now has to answer" in notices(events)
 

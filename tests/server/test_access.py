@@ -155,6 +155,8 @@ def test_a_preflight_needs_no_key() -> None:
     answer = ask(rules, method="OPTIONS", headers=[("origin", "https://chat.example"), *asked])
     assert (answer.status, answer.headers["access-control-allow-headers"]) == (204, "x-stainless-os")
     assert ask(rules, method="OPTIONS", headers=[("origin", "https://evil.example"), *asked]).status == 403
+    for method, more in (("OPTIONS", []), ("POST", asked)):  # neither is a preflight
+        assert ask(rules, method=method, headers=[("origin", "https://chat.example"), *more]).status == 401
     # Errors can be read by the page, too.
     answer = ask(rules, headers=[("origin", "https://chat.example")])
     assert (answer.status, answer.headers["access-control-allow-origin"]) == (401, "https://chat.example")

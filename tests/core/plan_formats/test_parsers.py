@@ -532,6 +532,11 @@ def test_only_the_json_format_has_a_schema() -> None:
     assert JSON.schema(replace(TERMS, single=True)) is None
 
 
+@pytest.mark.parametrize("reasoning", [False, True])
+def test_the_json_format_asks_for_reasoning_where_it_is_wanted(reasoning: bool) -> None:
+    assert ('"reasoning"' in JSON.instructions(replace(TERMS, reasoning=reasoning))) == reasoning
+
+
 @pytest.mark.timeout(60)  # work that grows with the square takes longer
 @pytest.mark.parametrize("subtask", ['".{}x', "{}x"])
 def test_many_spaces_are_read_at_once(subtask: str) -> None:
