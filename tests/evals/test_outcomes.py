@@ -18,12 +18,7 @@ from conductor_cli.core.question import Question
 from conductor_cli.core.redact import Secrets
 from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.core.usage import Price, Usage
-from conductor_cli.evals.outcomes import (
-    critical_path_seconds,
-    infrastructure_error,
-    judge_run,
-    planning_usage,
-)
+from conductor_cli.evals.outcomes import critical_path_seconds, infrastructure_error, judge_run, planning_usage
 from conductor_cli.evals.systems import select_systems
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.models.stream_decoder import ChatReplyDecoder

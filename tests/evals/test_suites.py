@@ -127,10 +127,7 @@ values = (
 )
 
 
-@given(
-    st.sampled_from(sorted(SUITES)),
-    st.dictionaries(st.sampled_from(sorted({*MATH, *GPQA, *MMLU, *RLPR})), values),
-)
+@given(st.sampled_from(sorted(SUITES)), st.dictionaries(st.sampled_from(sorted({*MATH, *GPQA, *MMLU, *RLPR})), values))
 def test_no_row_crashes_a_converter(tmp_path_factory: pytest.TempPathFactory, name: str, row: dict[str, Any]) -> None:
     with suppress(UsageError):
         convert(name, lines(tmp_path_factory.mktemp("rows") / "test.jsonl", row))

@@ -14,15 +14,7 @@ from typing import Any
 
 import pytest
 
-from conductor_cli.core.chat import (
-    Chunk,
-    Finish,
-    Message,
-    Request,
-    Tool,
-    ToolCall,
-    ToolCallDelta,
-)
+from conductor_cli.core.chat import Chunk, Finish, Message, Request, Tool, ToolCall, ToolCallDelta
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Timeouts, Worker
 from conductor_cli.core.usage import Usage

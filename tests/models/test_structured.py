@@ -258,10 +258,7 @@ def refused(**said: str) -> Script:
 
 @pytest.mark.parametrize(
     ("field", "words"),
-    [
-        ("grammar", "Failed to parse grammar"),
-        ("response_format", "This response_format type is unavailable now"),
-    ],
+    [("grammar", "Failed to parse grammar"), ("response_format", "This response_format type is unavailable now")],
 )
 def test_a_form_that_is_refused_is_left_out_remembered_and_reported(field: Any, words: str) -> None:
     request = JSON if field == "response_format" else GRAMMAR

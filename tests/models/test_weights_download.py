@@ -17,13 +17,7 @@ import pytest
 
 from conductor_cli.core.errors import ConductorUnusable
 from conductor_cli.models.weights import huggingface as library_hub
-from conductor_cli.models.weights.download import (
-    Removal,
-    missing_bytes,
-    partial_files,
-    pull_model,
-    remove_model,
-)
+from conductor_cli.models.weights.download import Removal, missing_bytes, partial_files, pull_model, remove_model
 from conductor_cli.models.weights.huggingface import cache_directory, repo_folder, shown_endpoint
 from conductor_cli.models.weights.model_store import Manifest, ModelFile, ModelStore
 from conductor_cli.models.weights.registry import RegistryModel
