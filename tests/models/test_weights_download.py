@@ -96,11 +96,11 @@ class Machine:
         assert TOKEN not in f"{error.value.message}{error.value.hint}{self.reports}"
         return error.value
 
-    def begin(self, data: bytes, size: int, file: str = FILE) -> Path:
-        """As if a pull of `data` had stopped after so many bytes."""
-        part = repo_folder(REPO) / f".conductor-llm/{file}@{sha256(data)}"
+    def begin(self, found: bytes, data: bytes = DATA) -> Path:
+        """As if a pull of `data` had stopped with these bytes."""
+        part = repo_folder(REPO) / f".conductor-llm/{FILE}@{sha256(data)}"
         part.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(data[:size])
+        part.write_bytes(found)
         return part
 
     def process(self) -> subprocess.Popen[str]:
@@ -112,6 +112,10 @@ class Machine:
     def files(self, where: str = "blobs") -> list[str]:
         folder = repo_folder(REPO) / where
         return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+    def links(self, file: str) -> list[Path]:
+        """The names of a file in all snapshots."""
+        return [path for path in (repo_folder(REPO) / "snapshots").rglob(file) if path.is_symlink()]
 
 
 PULL = """
@@ -201,11 +205,20 @@ def test_removing_keeps_files_that_another_tool_downloaded(machine: Machine) -> 
 
 
 def test_removing_deletes_downloads_that_no_other_model_uses(machine: Machine) -> None:
+    """The names of a file go in the snapshots of all commits."""
     machine.pull()
     machine.pull(entry(name="other"))
+    machine.hub.commit(REPO, {"second.gguf": OTHER})
+    assert library_download().is_symlink()
+    second = entry(ModelFile(file="second.gguf"), name="second")
+    stays = machine.pull(second).path
     machine.pull()
+    assert len(machine.links(FILE)) == 2
     assert machine.remove(entry()).freed == 0
     assert machine.remove(entry(name="other")).freed == len(DATA)
+    assert machine.links(FILE) == []
+    assert stays.read_bytes() == OTHER
+    assert machine.remove(second).freed == len(OTHER)
     assert not repo_folder(REPO).exists()
 
 
@@ -229,31 +242,20 @@ def test_a_model_of_two_parts_is_put_into_the_cache_at_its_end(machine: Machine)
     assert not repo_folder(REPO).exists()
 
 
-@pytest.mark.parametrize("size", [0, 1_000_000, len(DATA)])
-def test_pull_continues_a_partial_file(machine: Machine, size: int) -> None:
-    machine.begin(DATA, size)
-    assert machine.pull().path.read_bytes() == DATA
-    assert machine.hub.ranges == {0: [""], len(DATA): []}.get(size, [f"bytes={size}-"])
-    assert machine.files(".conductor-llm") == []
-
-
 @pytest.mark.parametrize(
-    ("size", "data", "ranges"),
+    ("found", "data", "ranges"),
     [
-        (1_000_000, OTHER, [""]), (len(DATA) + 4, DATA + b"more", [""]),
-        (0, OTHER[:500_000], ["bytes=500000-", ""]),
+        (b"", DATA, [""]), (DATA[:1_000_000], DATA, ["bytes=1000000-"]), (DATA, DATA, []),
+        (OTHER[:1_000_000], OTHER, [""]), (DATA + b"more", DATA, [""]),
+        (OTHER[:500_000], DATA, ["bytes=500000-", ""]),
     ],
-    ids=["another content", "too long", "a wrong hash at the end"],
+    ids=["nothing", "a half", "the whole", "another content", "too long", "a wrong hash at the end"],
 )  # fmt: skip
-def test_a_partial_file_that_does_not_fit_is_downloaded_anew(
-    machine: Machine, size: int, data: bytes, ranges: list[str]
-) -> None:
-    if size:
-        machine.begin(data, size)
-    else:
-        machine.begin(DATA, 0).write_bytes(data)
+def test_a_partial_file_is_continued_if_it_fits(machine: Machine, found: bytes, data: bytes, ranges: list[str]) -> None:
+    machine.begin(found, data)
     assert machine.pull().path.read_bytes() == DATA
     assert machine.hub.ranges == ranges
+    assert machine.files(".conductor-llm") == []
 
 
 def test_a_download_with_a_wrong_hash_is_rejected(machine: Machine) -> None:
@@ -270,7 +272,7 @@ def test_a_download_with_a_wrong_hash_is_rejected(machine: Machine) -> None:
 
 
 def test_a_continued_file_is_downloaded_once_more_only(machine: Machine) -> None:
-    machine.begin(DATA, 500_000)
+    machine.begin(DATA[:500_000])
     machine.hub.faults = [Fault(kind="wrong"), Fault(kind="wrong")]
     assert "SHA-256" in machine.fails().message
     assert machine.hub.ranges == ["bytes=500000-", ""]
@@ -422,7 +424,7 @@ def test_a_broken_connection_is_continued(impatient: Machine, kind: Literal["cut
 
 
 def test_a_silent_host_ends_in_a_time_out(impatient: Machine) -> None:
-    part = impatient.begin(DATA, 1000)
+    part = impatient.begin(DATA[:1000])
     impatient.hub.faults = [Fault(kind="mute")] * 20
     error = impatient.fails()
     assert f"localhost:{impatient.hub.back.port}" in error.message
@@ -432,7 +434,7 @@ def test_a_silent_host_ends_in_a_time_out(impatient: Machine) -> None:
 
 
 def test_a_host_without_ranges_sends_the_whole_file(machine: Machine) -> None:
-    machine.begin(DATA, 0).write_bytes(b"x" * 1000)
+    machine.begin(b"x" * 1000)
     machine.hub.faults = [Fault(kind="no range")]
     assert machine.pull().path.read_bytes() == DATA
 
@@ -490,6 +492,7 @@ def test_a_401_without_a_token_says_how_to_log_in(machine: Machine) -> None:
         ({"HF_ENDPOINT": "ftp://me:secret@x"}, "", "HF_ENDPOINT"),
         ({"HF_ENDPOINT": "https://hub.test", "HTTPS_PROXY": "http://127.0.0.1:9"}, "hub.test", "HTTPS_PROXY"),
         ({"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE", "import"),
+        ({"HF_TOKEN": "hf_secretträger"}, "invalid characters", "hf auth login"),
     ],
 )
 def test_an_environment_that_reaches_no_hub_is_explained(
@@ -509,15 +512,6 @@ def test_a_variable_that_the_library_cannot_read_is_an_error_of_the_settings(mac
         _, problem = process.communicate()
     assert "ConfigError: a variable of the hub is invalid" in problem
     assert "secret" not in problem.splitlines()[-1]
-
-
-def test_a_token_with_invalid_characters_is_rejected(machine: Machine) -> None:
-    machine.set(HF_TOKEN="hf_geheimnisträger")
-    error = machine.fails()
-    assert "invalid characters" in error.message
-    assert "geheim" not in error.message
-    assert "hf auth login" in error.hint
-    assert machine.hub.front.requests == []
 
 
 def test_downloads_use_the_proxy_of_the_environment(machine: Machine) -> None:
@@ -550,16 +544,16 @@ def test_an_offline_pull_uses_the_cache_and_has_no_hash_source(machine: Machine)
     assert "is incomplete" in machine.fails().message
 
 
-BROKEN_LISTINGS: list[dict[str, Any]] = [
-    {"sha": "../../../x"},
-    {"siblings": None},
-    {"siblings": [{"rfilename": FILE, "size": 5, "blobId": "../../x"}]},
-    {"siblings": [{"rfilename": FILE, "size": "x", "blobId": "0" * 40}]},
-    {"siblings": [{"rfilename": FILE, "lfs": {"sha256": "../x"}}]},
-]
-
-
-@pytest.mark.parametrize("listing", BROKEN_LISTINGS)
+@pytest.mark.parametrize(
+    "listing",
+    [
+        {"sha": "../../../x"},
+        {"siblings": None},
+        {"siblings": [{"rfilename": FILE, "size": 5, "blobId": "../../x"}]},
+        {"siblings": [{"rfilename": FILE, "size": "x", "blobId": "0" * 40}]},
+        {"siblings": [{"rfilename": FILE, "lfs": {"sha256": "../x"}}]},
+    ],
+)
 def test_a_list_of_files_that_makes_no_sense_is_rejected(machine: Machine, listing: dict[str, Any]) -> None:
     machine.hub.listing = listing
     assert "not answer like a model hub" in machine.fails().message
@@ -631,7 +625,7 @@ def test_an_estimate_sends_no_request(machine: Machine) -> None:
     what = entry(ModelFile(file=FILE, size=len(DATA), sha256=sha256(DATA)))
     assert cache_directory() == machine.home / "hf/hub"
     assert missing_bytes(what) == len(DATA)
-    machine.begin(DATA, 500_000)
+    machine.begin(DATA[:500_000])
     assert missing_bytes(what) == len(DATA) - 500_000
     assert machine.pull(what).hash_source == "registry"
     asked = len(machine.hub.front.requests)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import shutil
 import signal
@@ -24,7 +23,8 @@ from conductor_cli.models.weights.import_file import ImportResult, derive_name, 
 from conductor_cli.models.weights.model_store import Manifest, ModelFile, ModelStore
 from conductor_cli.models.weights.registry import OVERHEAD, file_memory, load_registry, manifest_memory, memory_needed
 from conductor_cli.models.weights.verify import CheckedFile, find_problems, hash_file, repair_hint, verify_model
-from tests.tiny_gguf import Extra, Shape, finish, lora, make
+from tests.models.test_weights_download import HALVES
+from tests.tiny_gguf import Extra, Shape, lora, make
 
 REGISTRY = """[[models]]
 name = "tiny-known"
@@ -77,25 +77,6 @@ def manifest(name: str, *files: Path, **more: Any) -> Manifest:
     """A manifest of files as they are now."""
     found = tuple(ModelFile(path=path, size=path.stat().st_size, sha256=hash_file(path)) for path in files)
     return replace(Manifest(name=name, files=found, source="file:/x"), **more)
-
-
-def ours(found: Manifest) -> Manifest:
-    """The manifest of a pull that downloaded the files itself."""
-    return replace(found, files=tuple(replace(file, downloaded=True) for file in found.files))
-
-
-def cache(tmp_path: Path, data: bytes, name: str = "m.gguf") -> tuple[Path, Path]:
-    """A file as the hub's cache keeps it: the blob, and its name in a snapshot."""
-    repo = tmp_path / "hub/models--acme--tiny"
-    blob = repo / "blobs" / hashlib.sha256(data).hexdigest()
-    link = repo / "snapshots/0123/sub" / name
-    for path in (blob, link):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    blob.write_bytes(data)
-    link.symlink_to(blob)
-    (repo / "refs").mkdir(exist_ok=True)
-    (repo / "refs/main").write_text("0123")
-    return blob, link
 
 
 def take(store: ModelStore, path: Path, *, apart: bool = False, **more: Any) -> ImportResult:
@@ -177,18 +158,6 @@ def test_an_unwritable_store_is_named(tmp_path: Path, file: Path) -> None:
     (tmp_path / "taken").write_text("x")
     with pytest.raises(ConfigError, match="taken"):
         ModelStore(tmp_path / "taken").write(manifest("a", file))
-
-
-def test_a_full_disk_keeps_the_old_manifest(store: ModelStore, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(number: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    store.write(manifest("a", file))
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(ConfigError, match="No space left"):
-        store.write(manifest("a", file, licence="MIT"))
-    assert store.find("a") == manifest("a", file)
-    assert [path.name for path in store.folder("a").iterdir()] == ["manifest.toml"]
 
 
 # sha-256
@@ -292,7 +261,9 @@ def test_the_last_bytes_of_a_disk_stay_free(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_all_parts_of_a_divided_model_are_imported_from_its_first(store: ModelStore, tmp_path: Path) -> None:
-    files = divided(tmp_path / "parts")
+    files = [tmp_path / f"big-0000{number}-of-00002.gguf" for number in (1, 2)]
+    for path, data in zip(files, HALVES, strict=True):
+        path.write_bytes(data)
     with pytest.raises(ModelError, match="not the first part") as caught:
         take(store, files[1])
     assert str(files[0]) in caught.value.hint
@@ -305,23 +276,6 @@ def test_all_parts_of_a_divided_model_are_imported_from_its_first(store: ModelSt
     with pytest.raises(ModelError, match="big-00002-of-00002"):
         take(store, files[0])
     assert store.manifests() == ()
-
-
-def divided(directory: Path) -> tuple[Path, Path]:
-    """A model in two files, in the form of llama.cpp's own splitter."""
-    import gguf
-    import numpy as np
-
-    directory.mkdir()
-    paths = (directory / "big-00001-of-00002.gguf", directory / "big-00002-of-00002.gguf")
-    for number, path in enumerate(paths):
-        writer = gguf.GGUFWriter(path, "qwen2")
-        writer.add_uint16("split.no", number)
-        writer.add_uint16("split.count", 2)
-        writer.add_int32("split.tensors.count", 2)
-        writer.add_tensor(f"t{number}", np.zeros((4, 4), np.float32))
-        finish(writer)
-    return paths
 
 
 @pytest.mark.parametrize(
@@ -392,24 +346,6 @@ def test_verify_describes_each_kind_of_damage_and_none_of_a_whole_model(store: M
     found.path.unlink()
     assert "is missing" in found.fault()
     assert "cannot be read" in verify_model(found, os.environ, silent)[0].problem
-
-
-# removing
-
-
-def test_removing_a_download_deletes_its_blob_and_links(store: ModelStore, model: bytes, tmp_path: Path) -> None:
-    blob, link = cache(tmp_path, model)
-    other = link.parents[2] / "4567/m.gguf"
-    other.parent.mkdir()
-    other.symlink_to(blob)
-    _, stays = cache(tmp_path, b"other", "other.gguf")
-    store.write(ours(manifest("a", link, source="hub:acme/tiny@0123")))
-    store.write(ours(manifest("b", stays, source="hub:acme/tiny@0123")))
-    assert remove_model("a", store, None).freed == len(model)
-    assert not any(path.is_symlink() for path in (link, other))
-    assert stays.read_bytes() == b"other"
-    assert remove_model("b", store, None).freed == len(b"other")
-    assert not (tmp_path / "hub/models--acme--tiny").exists()
 
 
 # adapters
