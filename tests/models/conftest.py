@@ -36,12 +36,6 @@ def tiny(models: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def brief(models: Path) -> Path:
-    """The same, but ends and new lines are likely."""
-    return make(models / "brief.gguf", extra=Extra(bias={END: 4.0, "\n": 5.0}))
-
-
-@pytest.fixture(scope="session")
 def sentence(models: Path) -> Path:
     """With a vocabulary of SentencePiece, a token that begins each text, and a template without a system turn."""
     return make(models / "sentence.gguf", extra=Extra(sentence=True, template=INSTRUCT, add_bos=True))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from conductor_cli.core.chat import Attachment, Chunk, Message, Request, Tool, ToolCall, join_tool_calls
+from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import Model
@@ -60,6 +61,18 @@ def play(model: Model, *requests: Request) -> list[list[Chunk]]:
     return asyncio.run(go())
 
 
+def together(model: Model, *requests: Request) -> list[list[Chunk]]:
+    """The chunks of the replies to requests that are asked side by side; the model is closed after."""
+
+    async def go() -> list[list[Chunk]]:
+        try:
+            return await asyncio.gather(*(chunks_of(model, request) for request in requests))
+        finally:
+            await model.close()
+
+    return asyncio.run(go())
+
+
 def replies(script: Script, *requests: Request, **how: Any) -> tuple[list[list[Chunk]], list[SeenStep]]:
     """The chunks of one reply after the other by a server of chat completions, and what it saw."""
     with loopback(script) as server:
@@ -85,8 +98,37 @@ def used(chunks: list[Chunk]) -> Usage:
     return usage
 
 
+def broken_off(model: Model, request: Request) -> tuple[list[Chunk], ModelError]:
+    """What came before a reply failed, and its error; the model is closed after."""
+
+    async def go() -> tuple[list[Chunk], ModelError]:
+        found: list[Chunk] = []
+        try:
+            async with aclosing(model.stream(request)) as stream:
+                async for chunk in stream:
+                    found += [chunk]
+        except ModelError as error:
+            return found, error
+        finally:
+            await model.close()
+        pytest.fail("the reply did not fail")
+
+    return asyncio.run(go())
+
+
 def notes(chunks: list[Chunk]) -> list[str]:
     return [chunk.note for chunk in chunks if chunk.note]
+
+
+async def silent(_: SeenStep, wire: Wire) -> None:
+    """A server that says nothing."""
+    await wire.stall()
+
+
+async def page(_: SeenStep, wire: Wire) -> None:
+    """A server that answers with a web page."""
+    await wire.head(200, "text/html")
+    await wire.send("<html>")
 
 
 def answering(value: Any, status: int = 200, **headers: str) -> Script:
@@ -110,13 +152,14 @@ def refusing(errors: Mapping[str, Mapping[str, Any]], then: Script, status: int 
     return script
 
 
-def speaking(words: str) -> Script:
-    """A server that says these words in whatever protocol it is asked."""
+def speaking(*words: str) -> Script:
+    """A server that says these words, piece by piece, in whatever protocol it is asked."""
 
     async def script(seen: SeenStep, wire: Wire) -> None:
         speaker = Speaker(seen, wire)
         await speaker.begin()
-        await speaker.say(words)
+        for piece in words:
+            await speaker.say(piece)
         await speaker.end()
 
     return script

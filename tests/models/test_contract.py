@@ -14,7 +14,7 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.base import Model, ScriptedModel
 from conductor_cli.models.catalog import open_model
-from tests.models.kit import LITELLM, chunks_of, text, used
+from tests.models.kit import LITELLM, answering, broken_off, chunks_of, play, silent, speaking, text, together, used
 from tests.servers import Loopback, Script, SeenStep, Speaker, Wire, aimock, loopback
 
 pytestmark = LITELLM
@@ -44,18 +44,6 @@ ALL = [*REMOTE, "scripted", "llama", "command"]
 
 def asked(text: str, limit: int | None = None) -> Request:
     return Request(messages=(Message(role="user", content=text),), max_tokens=limit)
-
-
-def play(model: Model, *requests: Request) -> list[list[Chunk]]:
-    """The chunks of the replies to these requests, asked side by side; the model is closed after."""
-
-    async def go() -> list[list[Chunk]]:
-        try:
-            return await asyncio.gather(*(chunks_of(model, request) for request in requests))
-        finally:
-            await model.close()
-
-    return asyncio.run(go())
 
 
 def ends_well(chunks: list[Chunk]) -> bool:
@@ -97,7 +85,7 @@ def test_text_is_the_joined_deltas_and_one_usage_is_last(name: str, request: pyt
 @pytest.mark.parametrize("name", ALL)
 def test_replies_may_be_open_side_by_side(name: str, request: pytest.FixtureRequest) -> None:
     question = asked("What is the capital of France?", 6)
-    replies = play(adapter(name, request), question, question, question)
+    replies = together(adapter(name, request), question, question, question)
     assert [ends_well(chunks) for chunks in replies] == [True, True, True]
 
 
@@ -159,11 +147,8 @@ def test_a_refusal_is_a_model_error_with_its_reason(name: str, question: str, re
 
 @pytest.mark.parametrize("name", REMOTE)
 def test_the_wait_that_a_server_asks_for_is_carried(name: str) -> None:
-    async def script(seen: SeenStep, wire: Wire) -> None:
-        body = {"type": "error", "error": {"type": "rate_limit_error", "message": "Slow down"}}
-        await wire.json(body, 429, retry_after="7")
-
-    with loopback(script) as server, pytest.raises(ModelError) as error:
+    body = {"type": "error", "error": {"type": "rate_limit_error", "message": "Slow down"}}
+    with loopback(answering(body, 429, retry_after="7")) as server, pytest.raises(ModelError) as error:
         play(REMOTE[name](server.url), asked("Yes?"))
     assert (error.value.reason, error.value.retry_after) == ("rate", 7.0)
     assert len(server.requests) == 1
@@ -171,14 +156,7 @@ def test_the_wait_that_a_server_asks_for_is_carried(name: str) -> None:
 
 @pytest.mark.parametrize("name", REMOTE)
 def test_a_long_row_of_the_same_word_is_text_like_any_other(name: str) -> None:
-    async def script(seen: SeenStep, wire: Wire) -> None:
-        speaker = Speaker(seen, wire)
-        await speaker.begin()
-        for _ in range(150):
-            await speaker.say(" zero")
-        await speaker.end()
-
-    with loopback(script) as server:
+    with loopback(speaking(*[" zero"] * 150)) as server:
         assert text(play(REMOTE[name](server.url), asked("Yes?"))[0]) == " zero" * 150
 
 
@@ -195,19 +173,9 @@ def test_death_in_the_middle_of_a_reply_is_broken(name: str, how: str) -> None:
         elif how == "garbage":
             await wire.send("data: {nonsense\n\n")
 
-    async def go(model: Model) -> list[str]:
-        found = []
-        try:
-            async with aclosing(model.stream(asked("Yes?"))) as stream:
-                async for chunk in stream:
-                    found += [chunk.text or chunk.note]
-        except ModelError as error:
-            found.append(error.reason)
-        await model.close()
-        return found
-
     with loopback(script) as server:
-        assert asyncio.run(go(REMOTE[name](server.url))) == ["Ye", "broken"]
+        chunks, error = broken_off(REMOTE[name](server.url), asked("Yes?"))
+    assert ([chunk.text or chunk.note for chunk in chunks], error.reason) == (["Ye"], "broken")
     assert len(server.requests) == 1
 
 
@@ -229,10 +197,6 @@ def test_the_time_for_a_call_bounds_it(name: str, when: str) -> None:
             play(REMOTE[name](server.url), request)
         assert error.value.reason == "timeout"
         assert server.requests[0].closed.wait(1.0)
-
-
-async def silent(seen: SeenStep, wire: Wire) -> None:
-    await wire.stall()
 
 
 async def endless(seen: SeenStep, wire: Wire) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -28,7 +27,8 @@ from conductor_cli.models.llama.bindings import CancelToken, set_environment
 from conductor_cli.models.llama.engine import LlamaEngine
 from conductor_cli.models.llama.kv_cache import KVCache
 from conductor_cli.models.llama.prompt import PromptPiece
-from tests.models.kit import CHART, chunks_of, text, thinking, used
+from tests.models.kit import CHART, chunks_of, text, thinking, together, used
+from tests.models.kit import play as played
 from tests.tiny_gguf import CHATML, Extra, make
 
 ONE = LlamaOptions(context=1024, threads=1)
@@ -41,15 +41,7 @@ def ask(text: str = "Check the sum", **more: Any) -> Request:
 
 def play(path: Path, *requests: Request, options: LlamaOptions = ONE) -> list[list[Chunk]]:
     """The replies to requests asked one after the other of one model."""
-
-    async def go() -> list[list[Chunk]]:
-        model = Llama(path, options)
-        try:
-            return [await chunks_of(model, request) for request in requests]
-        finally:
-            await model.close()
-
-    return asyncio.run(go())
+    return played(Llama(path, options), *requests)
 
 
 @contextmanager
@@ -221,20 +213,6 @@ def test_a_shared_beginning_is_not_read_again(tiny: Path) -> None:
     assert [text(second), text(third)] == [reply_texts(tiny, request)[0] for request in requests]
 
 
-def test_a_prompt_that_does_not_fit_is_an_error_with_both_sizes(tiny: Path) -> None:
-    async def go() -> str:
-        model = Llama(tiny, LlamaOptions(context=256, threads=1))
-        try:
-            with pytest.raises(ModelError, match=r"the prompt has \d{3,} tokens, .* holds 256") as error:
-                await chunks_of(model, ask("Check the sum. " * 100))
-            assert error.value.reason == "length"
-            return text(await chunks_of(model, ask()))
-        finally:
-            await model.close()
-
-    assert asyncio.run(go()) == reply_texts(tiny, ask())[0]
-
-
 def test_the_context_is_at_most_what_the_model_was_trained_for(tiny: Path) -> None:
     rooms: list[int] = []
     on_thread(tiny, lambda engine: rooms.append(engine.capacity), LlamaOptions(context=1_000_000, threads=1))
@@ -244,42 +222,18 @@ def test_the_context_is_at_most_what_the_model_was_trained_for(tiny: Path) -> No
 def test_a_long_unbroken_run_does_not_kill_the_process(models: Path) -> None:
     """Some tokenizers of llama.cpp overflow the stack on 26,000 characters of one kind; here they are only counted."""
     path = make(models / "tekken.gguf", extra=Extra(pre="tekken"))
-    script = """
-import asyncio, sys
-from conductor_cli.core.chat import Message, Request
-from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama import Llama
-async def go():
-    for letter in sys.argv[2:]:
-        asked = Request(messages=(Message(role="user", content=letter * 120_000),))
-        try:
-            async for _ in Llama(sys.argv[1]).stream(asked):
-                pass
-        except ModelError as error:
-            print(error.reason, error.message)
-asyncio.run(go())
-"""
+    script = (
+        "import sys; from conductor_cli.core.errors import ModelError; from tests.models.test_llama import ask, play\n"
+        "for letter in sys.argv[2:]:\n"
+        "    try: play(sys.argv[1], ask(letter * 120_000))\n"
+        "    except ModelError as error: print(error.reason, error.message)\n"
+    )
     done = run(script, path, "a", " ", "!", "9", "字")
     assert (done.returncode, done.stderr) == (0, "")
     assert len(re.findall(r"(?m)^length the prompt has \d{5,6} tokens", done.stdout)) == 5
 
 
 # Grammars
-
-
-PLAN = r"""
-root ::= line ("\n" line){0,4}
-line ::= [A-C] " | " ("-" | [1-4]) " | " [^\n|]{1,30}
-"""
-
-
-def test_every_reply_follows_the_grammar(brief: Path) -> None:
-    replies = play(brief, *(ask(grammar=PLAN, temperature=1.0, seed=seed, max_tokens=900) for seed in range(50)))
-    texts = [text(chunks) for chunks in replies]
-    line = r"[A-C] \| [-1-4] \| [^\n|]{1,30}"
-    assert [found for found in texts if not re.fullmatch(rf"{line}(\n{line}){{0,4}}", found)] == []
-    assert {chunks[-1].finish for chunks in replies} == {"stop"}
-    assert {found.count("\n") for found in texts} == {0, 1, 2, 3, 4}
 
 
 def test_a_narrower_grammar_that_allows_the_reply_does_not_change_it(tiny: Path) -> None:
@@ -296,18 +250,12 @@ def test_a_grammar_that_cannot_be_used_is_an_error(tiny: Path) -> None:
     )
     problems |= {'root ::= root "a"': "left recursion", 'root ::= "\\uD800"': "no token to go on with"}
 
-    async def go() -> str:
-        model = Llama(tiny, ONE)
-        try:
-            for grammar, problem in problems.items():
-                with pytest.raises(ModelError, match=re.escape(problem)) as error:
-                    await chunks_of(model, ask(grammar=grammar))
-                assert error.value.reason == "internal"
-            return text(await chunks_of(model, ask(grammar='root ::= "yes"')))
-        finally:
-            await model.close()
-
-    assert asyncio.run(go()) == "yes"
+    with opened(tiny) as engine:
+        for grammar, problem in problems.items():
+            with pytest.raises(ModelError, match=re.escape(problem)) as error:
+                list(engine.generate(ask(grammar=grammar), CancelToken()))
+            assert error.value.reason == "internal"
+        assert text(engine.generate(ask(grammar='root ::= "yes"'), CancelToken())) == "yes"
 
 
 # Stopping
@@ -355,14 +303,8 @@ def test_a_long_prompt_is_cancelled_between_batches(tiny: Path, monkeypatch: pyt
 
 def test_concurrent_streams_do_not_influence_each_other(tiny: Path) -> None:
     requests = [clear(f"Question {number}", temperature=1.0, seed=number) for number in range(4)]
-
-    async def go() -> list[str]:
-        model = Llama(tiny, ONE)
-        replies = await asyncio.gather(*(chunks_of(model, request) for request in requests))
-        await model.close()
-        return [text(chunks) for chunks in replies]
-
-    assert asyncio.run(go()) == [reply_texts(tiny, request)[0] for request in requests]
+    found = [text(chunks) for chunks in together(Llama(tiny, ONE), *requests)]
+    assert found == [reply_texts(tiny, request)[0] for request in requests]
 
 
 def test_a_waiting_stream_can_be_cancelled(tiny: Path) -> None:
@@ -464,45 +406,6 @@ asyncio.run(go())
 """
     done = run(script, tiny)
     assert (done.returncode, done.stderr) == (3, "")
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for one process")
-def test_an_interrupt_ends_a_long_prompt_at_once(tiny: Path) -> None:
-    script = """
-import asyncio, os, signal, sys
-from conductor_cli.core.chat import Message, Request
-from conductor_cli.models.llama import Llama, LlamaOptions
-from conductor_cli.models.llama.kv_cache import KVCache
-read, check = [0], KVCache.check_cancelled
-def waiting(cache):
-    read.append(len(cache.tokens))
-    while len(cache.tokens) > 1000 and not cache._cancel.is_set:  # the model is so small that it would be through
-        os.sched_yield()
-    check(cache)
-KVCache.check_cancelled = waiting
-async def go():
-    model = Llama(sys.argv[1], LlamaOptions(context=8192))
-    await model.load()
-    # As the program does it: such a handler wakes a loop that is about to wait, which Python's own does not.
-    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, asyncio.current_task().cancel)
-    print("ready", flush=True)
-    async for _ in model.stream(Request(messages=(Message(role="user", content="Check the sum. " * 1500),))):
-        print("too late", flush=True)
-try:
-    asyncio.run(go())
-except asyncio.CancelledError:
-    print(max(read))
-    sys.exit(130)
-"""
-    command = [sys.executable, "-c", script, str(tiny)]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, env=environment(), stdout=pipe, stderr=pipe, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        process.send_signal(signal.SIGINT)
-        out, error = process.communicate(timeout=60)
-    assert (process.returncode, error) == (130, "")
-    assert int(out) < 3000  # of 7515 tokens
 
 
 @pytest.mark.parametrize(
