@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,10 @@ from conductor_cli.models.command.programs import PROGRAMS
 from tests.models.kit import text
 from tests.models.test_programs import asked, play
 
-WORKER = Worker(name="w", kind="command", options={"command": ["sh", "-c", "touch ran; echo ok"], "sandbox": True})
+
+def boxed(*command: str, **options: Any) -> Worker:
+    """A program in a sandbox."""
+    return Worker(name="w", kind="command", options={"command": list(command), "sandbox": True, **options})
 
 
 def environ(home: Path, *first: Path) -> dict[str, str]:
@@ -54,10 +58,9 @@ def test_without_a_sandbox_nothing_runs(bwrap: str, words: str, tmp_path: Path) 
     place = script(tmp_path / "bin", "bwrap", bwrap) if bwrap else tmp_path / "none"
     (tmp_path / "bin").mkdir(exist_ok=True)
     (tmp_path / "bin/sh").symlink_to("/bin/sh")
-    options = {**WORKER.options, "cwd": str(tmp_path)}
     with pytest.raises(ModelError, match=words) as error:
         open_model(
-            Worker(name="w", kind="command", options=options),
+            boxed("sh", "-c", "touch ran; echo ok", cwd=str(tmp_path)),
             environ={"PATH": f"{place}:{tmp_path / 'bin'}", "HOME": "/nonexistent"},
         )
     assert (error.value.reason, "sandbox" in error.value.hint) == ("missing", True)
@@ -71,8 +74,7 @@ def test_a_program_in_its_sandbox_or_none_at_all(house: Path, tmp_path: Path) ->
     )
     writes = "echo hi > new.txt; touch /usr/x $HOME/y /etc/z && echo secret; mkdir /new && echo secret; mktemp -d"
     counts = "ls -d /proc/[0-9]* | wc -l"
-    options = {"command": ["sh", "-c", f"{looks}; {writes}; {counts}"], "sandbox": True, "cwd": str(work)}
-    worker = Worker(name="w", kind="command", options=options)
+    worker = boxed("sh", "-c", f"{looks}; {writes}; {counts}", cwd=str(work))
     if refused(worker, house):
         assert not (work / "new.txt").exists()
         return
@@ -86,11 +88,9 @@ def test_a_program_in_its_sandbox_or_none_at_all(house: Path, tmp_path: Path) ->
 
 
 def test_a_program_cannot_change_the_settings_of_the_kernel(house: Path) -> None:
-    code = (
-        "if : 2>/dev/null >> /proc/sys/kernel/core_pattern; then echo open; else echo closed; fi"  # nothing is written
-    )
-    options = {"command": ["sh", "-c", f"({code}) || echo closed"], "sandbox": True}
-    worker = Worker(name="w", kind="command", options=options)
+    # Nothing is written.
+    code = "if : 2>/dev/null >> /proc/sys/kernel/core_pattern; then echo open; else echo closed; fi"
+    worker = boxed("sh", "-c", f"({code}) || echo closed")
     if refused(worker, house):
         return
     assert text(play(open_model(worker, environ=environ(house)))).strip() == "closed"
@@ -131,8 +131,7 @@ def test_the_network_and_sockets_are_reached_only_where_that_is_allowed(
             f" (socket.AF_UNIX, {str(tmp_path / 'agent.sock')!r}), (socket.AF_UNIX, {abstract!r})):\n"
             "  try:\n    s = socket.socket(f); s.connect(a); print('yes')\n  except OSError: print('no')\n"
         )
-        options = {"command": ["/usr/bin/python3", "-c", code], "sandbox": True, "network": network}
-        worker = Worker(name="w", kind="command", options=options)
+        worker = boxed("/usr/bin/python3", "-c", code, network=network)
         if refused(worker, house):
             return
         said = text(play(open_model(worker, environ=environ(house)))).split()
@@ -166,15 +165,14 @@ def test_an_agent_cannot_change_what_its_next_start_reads(kind: str, house: Path
 
 
 def test_a_failure_in_the_sandbox_is_that_of_the_program(house: Path) -> None:
-    options = {"command": ["sh", "-c", "echo why >&2; exit 7"], "sandbox": True}
-    worker = Worker(name="w", kind="command", options=options)
+    worker = boxed("sh", "-c", "echo why >&2; exit 7")
     if refused(worker, house):
         return
     with pytest.raises(ModelError, match="sh ended with exit code 7: why"):
         play(open_model(worker, environ=environ(house)))
-    options = {"command": ["sh", "-c", "trap '' TERM; setsid sleep 61.25 & echo on; sleep 61.25"], "sandbox": True}
+    slow = boxed("sh", "-c", "trap '' TERM; setsid sleep 61.25 & echo on; sleep 61.25")
     with pytest.raises(ModelError) as error:
-        play(open_model(Worker(name="w", kind="command", options=options), environ=environ(house)), asked(deadline=0.4))
+        play(open_model(slow, environ=environ(house)), asked(deadline=0.4))
     assert error.value.reason == "timeout"
     running = [place.read_bytes() for place in Path("/proc").glob("[0-9]*/cmdline") if place.exists()]
     assert not [each for each in running if b"61.25" in each]
@@ -185,10 +183,10 @@ def test_a_failure_in_the_sandbox_is_that_of_the_program(house: Path) -> None:
 def test_a_directory_with_private_files_in_it_is_refused(shown: str, setting: str, house: Path, tmp_path: Path) -> None:
     (house / "work/link").symlink_to(house)
     path = str(house / shown)
-    options = {"command": ["cat"], "sandbox": True, setting: path if setting == "cwd" else [path]}
+    worker = boxed("cat", **{setting: path if setting == "cwd" else [path]})
     works = script(tmp_path / "bin", "bwrap", "#!/bin/sh\nexit 0\n")
     with pytest.raises(ModelError, match="cannot show") as error:
-        open_model(Worker(name="w", kind="command", options=options), environ=environ(house, works))
+        open_model(worker, environ=environ(house, works))
     assert error.value.reason == "refused"
 
 
