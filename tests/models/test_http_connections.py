@@ -104,21 +104,15 @@ def test_what_is_no_whole_answer_is_broken(answer: bytes) -> None:
     assert error.value.reason == "broken"
 
 
-def test_a_second_answer_is_not_taken_for_that_of_the_next_request() -> None:
+EVIL = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil"
+
+
+@pytest.mark.parametrize(
+    ("first", "close"), [(WHOLE + EVIL, False), (WHOLE, True)], ids=["a second answer", "closed by the server"]
+)
+def test_a_connection_with_more_or_nothing_behind_its_answer_is_not_used_again(first: bytes, close: bool) -> None:
     async def go() -> list[bytes]:
-        evil = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil"
-        async with raw_server(WHOLE + evil, WHOLE) as url:
-            client = HttpClient(url)
-            found = [await body_of(client), await body_of(client)]
-            await client.close()
-            return found
-
-    assert asyncio.run(go()) == [b"ok", b"ok"]
-
-
-def test_a_connection_that_the_server_closed_is_not_used_again() -> None:
-    async def go() -> list[bytes]:
-        async with raw_server(WHOLE, WHOLE, close=True) as url:
+        async with raw_server(first, WHOLE, close=close) as url:
             client = HttpClient(url)
             found = [await body_of(client)]
             await asyncio.sleep(0.05)
