@@ -78,26 +78,9 @@ def test_an_end_is_an_end_by_either_sign(frames: tuple[Any, ...], done: bool) ->
     assert (text(chunks), chunks[-1].finish) == ("Yes.", "stop")
 
 
-async def without_end(seen: SeenStep, wire: Wire) -> None:
-    await wire.head()
-    await wire.frames(delta("Ye"))
-
-
-async def no_object(seen: SeenStep, wire: Wire) -> None:
-    await without_end(seen, wire)
-    await wire.frames("17")
-
-
-async def empty_body(seen: SeenStep, wire: Wire) -> None:
-    await wire.head()
-
-
 async def half_json(seen: SeenStep, wire: Wire) -> None:
     await wire.head(200, "application/json")
     await wire.send('{"choices": [')
-
-
-other_json = answering({"hello": "world"})
 
 
 async def endless_line(seen: SeenStep, wire: Wire) -> None:
@@ -107,12 +90,14 @@ async def endless_line(seen: SeenStep, wire: Wire) -> None:
         await asyncio.sleep(0)
 
 
-BROKEN = (
-    without_end, no_object, empty_body, half_json, other_json, endless_line,
-)  # fmt: skip
+BROKEN = {
+    "no end": saying(delta("Ye"), done=False), "no object": saying(delta("Ye"), "17", done=False),
+    "an empty body": saying(done=False), "half of its JSON": half_json, "other JSON": answering({"hello": "world"}),
+    "an endless line": endless_line,
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("script", BROKEN, ids=lambda script: script.__name__)
+@pytest.mark.parametrize("script", BROKEN.values(), ids=BROKEN)
 def test_what_is_no_reply_is_broken(script: Script) -> None:
     error = failure(script)
     assert error.reason == "broken"

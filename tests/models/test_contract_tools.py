@@ -13,8 +13,8 @@ from conductor_cli.core.chat import Attachment, Chunk, Message, Request, Tool, T
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.base import Model
 from conductor_cli.models.presets import PRESETS
-from tests.models.kit import ASK, BYTES, CHART, LITELLM, PAPER, WEATHER, calls, speaking, text, thinking, used
-from tests.models.test_contract import REMOTE, ends_well, play, worker
+from tests.models.kit import ASK, BYTES, CHART, LITELLM, PAPER, WEATHER, calls, play, speaking, text, thinking, used
+from tests.models.test_contract import REMOTE, ends_well, worker
 from tests.servers import Script, SeenStep, Speaker, Wire, loopback
 
 pytestmark = LITELLM
@@ -84,12 +84,11 @@ def test_calls_come_with_text_and_thinking(name: str) -> None:
     assert (used(chunks).tokens_in, used(chunks).tokens_out) == (11, 7)
 
 
-def next_turn(chunks: list[Chunk]) -> Request:
-    """The request that gives the results of both calls, the second of which failed."""
-    first, second = calls(chunks)
-    turn = Message(
-        role="assistant", content=text(chunks), tool_calls=(first, second), provider_data=chunks[-1].provider_data
-    )
+def next_turn(chunks: list[Chunk], content: str = "") -> Request:
+    """The request that gives the results of both calls, the second of which failed; with other content, if any."""
+    first, second = found = calls(chunks)
+    said, data = content or text(chunks), chunks[-1].provider_data
+    turn = Message(role="assistant", content=said, tool_calls=found, provider_data=data)
     results = (
         Message(role="tool", content="3 degrees", tool_call_id=first.id),
         Message(role="tool", content="no clock here", tool_call_id=second.id, is_error=True),

@@ -26,8 +26,8 @@ from conductor_cli.models.discovery import (
     workers_with_keys,
 )
 from conductor_cli.models.presets import PRESETS
-from tests.models.kit import answering
-from tests.servers import Loopback, SeenStep, Wire, loopback
+from tests.models.kit import answering, page, silent
+from tests.servers import Loopback, loopback
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=9),
@@ -96,16 +96,7 @@ def test_ollama_host_moves_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found[0].options == {"base_url": f"http://127.0.0.1:{server.port}/v1"}
 
 
-async def page(seen: SeenStep, wire: Wire) -> None:
-    await wire.head(200, "text/html")
-    await wire.send("<html>")
-
-
-async def stalled(seen: SeenStep, wire: Wire) -> None:
-    await wire.stall()
-
-
-@pytest.mark.parametrize("script", [page, answering({"error": "no"}, 401), stalled], ids=["page", "refused", "stalled"])
+@pytest.mark.parametrize("script", [page, answering({"error": "no"}, 401), silent], ids=["page", "refused", "silent"])
 def test_what_is_no_model_server_is_passed_over(monkeypatch: pytest.MonkeyPatch, script: Any) -> None:
     with loopback(script) as server:
         at(monkeypatch, ollama=server.port, llama_server=server.port)
@@ -186,7 +177,7 @@ def test_a_good_key_is_good(provider: str, path: str, header: str, value: str) -
 
 
 def test_a_server_that_says_nothing_is_unreachable_in_time() -> None:
-    assert checked(loopback(stalled), seconds=0.2).state == "unreachable"
+    assert checked(loopback(silent), seconds=0.2).state == "unreachable"
 
 
 # What a server offers

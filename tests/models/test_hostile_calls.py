@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -12,9 +10,8 @@ import pytest
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.redact import Secrets
-from conductor_cli.models.base import Model
 from conductor_cli.models.stream_decoder import MAX_ARGUMENTS, MAX_CALLS, MAX_KEPT, ChatReplyDecoder, ToolCallDecoder
-from tests.models.kit import ASK, WEATHER, calls
+from tests.models.kit import ASK, WEATHER, broken_off, calls
 from tests.models.test_contract_tools import ADAPTERS, ask, asked
 from tests.servers import Script, SeenStep, Speaker, Wire, delta, loopback, saying, usage
 
@@ -25,21 +22,8 @@ REQUEST = asked(tools=(WEATHER,))
 
 def error_of(name: str, script: Any, request: Request = REQUEST) -> tuple[list[Chunk], ModelError]:
     """What came before the failure, and the failure."""
-
-    async def go(model: Model) -> tuple[list[Chunk], ModelError]:
-        found: list[Chunk] = []
-        try:
-            async with aclosing(model.stream(request)) as stream:
-                async for chunk in stream:
-                    found += [chunk]
-        except ModelError as error:
-            return found, error
-        finally:
-            await model.close()
-        pytest.fail("the call did not fail")
-
     with loopback(script) as server:
-        return asyncio.run(go(ADAPTERS[name](server.url)))
+        return broken_off(ADAPTERS[name](server.url), request)
 
 
 def calling(*pieces: str, name: str = "weather", **more: Any) -> Script:
@@ -139,11 +123,6 @@ def test_what_anthropic_wants_back_has_a_bound(what: str) -> None:
 def test_thinking_in_very_many_pieces_takes_time_in_proportion_and_has_a_bound() -> None:
     decoder = ChatReplyDecoder(REQUEST, Secrets())
     frame = delta(reasoning_details=[{"type": "reasoning.text", "index": 0, "text": "ten letter" * 2}])
-
-    def flood() -> None:
-        for _ in range(MAX_KEPT // 20):
-            decoder.frame(frame)
-
     with pytest.raises(ModelError) as caught:
-        flood()
+        list(map(decoder.frame, [frame] * (MAX_KEPT // 20)))
     assert caught.value.reason == "broken"

@@ -11,10 +11,10 @@ from conductor_cli.core.errors import ConfigError, ModelError
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.catalog import open_model
 from conductor_cli.models.worker_options import check_options
-from tests.models.kit import ASK, WEATHER, calls, sent_to, speaking, text, thinking, used
+from tests.models.kit import ASK, WEATHER, calls, play, sent_to, speaking, text, thinking, used
 from tests.models.test_chat_apis import events
-from tests.models.test_contract import play
-from tests.servers import Script, SeenStep, Speaker, Wire, loopback
+from tests.models.test_contract_tools import calling, next_turn
+from tests.servers import Script, SeenStep, Wire, loopback
 
 
 def ask(script: Script, *requests: Request, **options: Any) -> tuple[list[list[Chunk]], list[Any]]:
@@ -42,32 +42,10 @@ def test_an_effort_asks_for_a_summary_and_for_what_goes_back() -> None:
     assert body["include"] == ["reasoning.encrypted_content"]
 
 
-async def calling(seen: SeenStep, wire: Wire) -> None:
-    """Thinks, says something and calls two tools."""
-    speaker = Speaker(seen, wire)
-    await speaker.begin()
-    await speaker.think("I need the weather.", signature="gAAAA")
-    await speaker.say("Let me look.")
-    await speaker.call("weather", '{"city": ', '"Oslo"}', id="call_a")
-    await speaker.call("weather", '{"city": "Rome"}', id="call_b")
-    await speaker.end()
-
-
 CALLS = (
-    ToolCall(id="call_a", name="weather", arguments='{"city": "Oslo"}'),
-    ToolCall(id="call_b", name="weather", arguments='{"city": "Rome"}'),
+    ToolCall(id="call_a1", name="weather", arguments='{"city": "Oslo"}'),
+    ToolCall(id="call_b2", name="clock", arguments="{}"),
 )
-
-
-def answered(chunks: list[Chunk], content: str = "Let me look.") -> Request:
-    """The request of the next turn, with the results."""
-    data = chunks[-1].provider_data
-    turn = Message(role="assistant", content=content, tool_calls=calls(chunks), provider_data=data)
-    results = (
-        Message(role="tool", content="3 degrees", tool_call_id="call_a"),
-        Message(role="tool", content="no such city", tool_call_id="call_b", is_error=True),
-    )
-    return Request(messages=(ASK, turn, *results), tools=(WEATHER,))
 
 
 def test_a_turn_goes_back_as_it_came() -> None:
@@ -75,19 +53,19 @@ def test_a_turn_goes_back_as_it_came() -> None:
     assert thinking(chunks) == "I need the weather."
     assert calls(chunks) == CALLS
     assert chunks[-1].finish == "tool"
-    items = ask(fine, answered(chunks))[1][0]["input"]
+    items = ask(fine, next_turn(chunks))[1][0]["input"]
     kinds = [item.get("type", item.get("role")) for item in items]
     assert kinds == ["user", "reasoning", "message", *["function_call"] * 2, *["function_call_output"] * 2]
-    assert items[1]["encrypted_content"] == "gAAAA"
+    assert items[1]["encrypted_content"] == "c2ln"
     assert items[5:] == [
-        {"type": "function_call_output", "call_id": "call_a", "output": "3 degrees"},
-        {"type": "function_call_output", "call_id": "call_b", "output": "Error: no such city"},
+        {"type": "function_call_output", "call_id": "call_a1", "output": "3 degrees"},
+        {"type": "function_call_output", "call_id": "call_b2", "output": "Error: no clock here"},
     ]
 
 
 def test_a_turn_that_was_changed_goes_back_as_the_message_says() -> None:
     (chunks,), _ = ask(calling, Request(messages=(ASK,), tools=(WEATHER,)))
-    items = ask(fine, answered(chunks, "Something else."))[1][0]["input"]
+    items = ask(fine, next_turn(chunks, "Something else."))[1][0]["input"]
     assert items[1] == {"role": "assistant", "content": "Something else."}
     assert [item.get("type") for item in items[2:4]] == ["function_call", "function_call"]
 
@@ -146,7 +124,7 @@ def test_a_failure_in_the_stream_is_a_model_error(frame: dict[str, Any], reason:
 WHOLE = [
     {"type": "reasoning", "id": "rs", "summary": [{"type": "summary_text", "text": "Hm."}], "encrypted_content": "x"},
     {"type": "message", "id": "m", "role": "assistant", "content": [{"type": "output_text", "text": "Look:"}]},
-    {"type": "function_call", "id": "f", "call_id": "call_a", "name": "weather", "arguments": '{"city": "Oslo"}'},
+    {"type": "function_call", "id": "f", "call_id": "call_a1", "name": "weather", "arguments": '{"city": "Oslo"}'},
 ]
 
 

@@ -15,23 +15,18 @@ from conductor_cli.models import several_servers
 from conductor_cli.models.catalog import open_model
 from conductor_cli.models.presets import party_of
 from conductor_cli.models.several_servers import SeveralServers
-from tests.models.kit import text
+from tests.models.kit import answering, text
 from tests.models.test_structured import FIELDS, GRAMMAR, owned
 from tests.servers import Loopback, Script, SeenStep, Wire, delta, loopback, saying, usage
 
-
-async def busy(seen: SeenStep, wire: Wire) -> None:
-    await wire.json({"error": {"message": "no room"}}, 503)
+busy = answering({"error": {"message": "no room"}}, 503)
+refuses = answering({"error": {"message": "no such thing", "type": "invalid_request_error"}}, 404)
 
 
 async def breaks_off(seen: SeenStep, wire: Wire) -> None:
     await wire.head()
     await wire.frames(delta("Half "))
     wire.cut()
-
-
-async def refuses(seen: SeenStep, wire: Wire) -> None:
-    await wire.json({"error": {"message": "no such thing", "type": "invalid_request_error"}}, 404)
 
 
 def answers(word: str) -> Script:

@@ -17,7 +17,20 @@ from conductor_cli.models.chat_api_model import ChatApiModel
 from conductor_cli.models.litellm import LiteLLM
 from conductor_cli.models.presets import UNKNOWN_SERVER, Preset
 from conductor_cli.models.structured_output import form_of
-from tests.models.kit import LITELLM, answering, chunks_of, notes, play, refusing, replies, speaking, text
+from tests.models.kit import (
+    LITELLM,
+    answering,
+    broken_off,
+    chunks_of,
+    notes,
+    page,
+    play,
+    refusing,
+    replies,
+    silent,
+    speaking,
+    text,
+)
 from tests.servers import Loopback, Script, SeenStep, Wire, delta, loopback, saying, usage
 
 pytestmark = LITELLM
@@ -85,16 +98,7 @@ def test_a_model_without_a_name_and_a_form_are_learned_in_one_question() -> None
     assert "ebnf" in seen[1].json
 
 
-async def hangs(seen: SeenStep, wire: Wire) -> None:
-    await wire.stall()
-
-
 forbidden = answering({"error": "no"}, 403)
-
-
-async def page(seen: SeenStep, wire: Wire) -> None:
-    await wire.head(200, "text/html")
-    await wire.send("<html>")
 
 
 async def cut(seen: SeenStep, wire: Wire) -> None:
@@ -109,8 +113,8 @@ loading = answering({"error": {"code": 503, "message": "Loading model", "type": 
 
 @pytest.mark.parametrize(
     ("listing", "asked"),
-    [(forbidden, 1), (nowhere, 1), (hangs, 2), (page, 2), (cut, 2), (loading, 2)],
-    ids=["forbidden", "nowhere", "hangs", "page", "cut", "loading"],
+    [(forbidden, 1), (nowhere, 1), (silent, 2), (page, 2), (cut, 2), (loading, 2)],
+    ids=["forbidden", "nowhere", "silent", "page", "cut", "loading"],
 )
 def test_a_server_that_does_not_say_which_it_is_answers_anyway(
     listing: Script, asked: int, monkeypatch: pytest.MonkeyPatch
@@ -127,24 +131,19 @@ def test_a_server_that_does_not_say_which_it_is_answers_anyway(
 
 
 def test_a_server_that_was_still_loading_is_sent_the_grammar_when_it_is_ready() -> None:
-    ready: list[SeenStep] = []
-
-    async def script(seen: SeenStep, wire: Wire) -> None:
-        await (owned("llamacpp") if ready else loading)(seen, wire)
-
     async def go(server: Loopback) -> list[Chunk]:
         made = ChatApiModel("m", f"{server.url}/v1")
         assert await made.constraint_support() == "nothing"
         with pytest.raises(ModelError) as error:
             await chunks_of(made, JSON)
         assert error.value.retryable
-        ready.append(server.requests[-1])
+        server.script = owned("llamacpp")
         chunks = await chunks_of(made, JSON)
         assert await made.constraint_support() == "grammar"
         await made.close()
         return chunks
 
-    with loopback(script) as server:
+    with loopback(loading) as server:
         assert text(asyncio.run(go(server))) == "Yes."
     assert form(server.requests[-1]) == {"grammar": 'root ::= "x"'} | UNTHINKING
 
@@ -306,17 +305,11 @@ def test_a_form_that_is_filled_in_where_the_model_thinks_is_left_out_of_the_next
             return await saying(delta(reasoning_content="x"), delta(finish="stop"), usage())(seen, wire)
         return await fine(seen, wire)
 
-    async def go(server: Loopback) -> list[Chunk]:
-        made = ChatApiModel("m", f"{server.url}/v1", preset=Preset(form="grammar"))
-        with pytest.raises(ModelError) as error:
-            await chunks_of(made, GRAMMAR)
-        assert (error.value.reason, error.value.retryable) == ("empty_answer", True)
-        again = await chunks_of(made, GRAMMAR)
-        await made.close()
-        return again
-
     with loopback(script) as server:
-        chunks = asyncio.run(go(server))
+        made = ChatApiModel("m", f"{server.url}/v1", preset=Preset(form="grammar"))
+        error = broken_off(made, GRAMMAR)[1]
+        (chunks,) = play(made, GRAMMAR)
+    assert (error.reason, error.retryable) == ("empty_answer", True)
     assert text(chunks) == "Yes."
     assert [note.partition(" ")[2] for note in notes(chunks)] == ["does not accept grammar; sent without it"]
     assert form(server.requests[-1]) == {}
