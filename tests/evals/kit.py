@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,12 @@ def worker_model(name: str, sure: float = 0.6) -> ScriptedModel:
         return ["The sum ", f"is {number + 3 if right else number + 4}"]
 
     return ScriptedModel(reply=reply)
+
+
+def slow_reply(model: ScriptedModel, request: Request) -> Iterable[Any]:
+    """What a model replies, after a moment."""
+    assert model.reply is not None
+    return [0.002, *model.reply(request)]
 
 
 def planner() -> ScriptedModel:
@@ -127,28 +133,6 @@ def untimed(outcomes: Iterable[CaseOutcome]) -> list[CaseOutcome]:
     ]
 
 
-class Logged:
-    """A model that writes a line for each of its calls that ended."""
-
-    features = ALL_FEATURES
-
-    def __init__(self, name: str, model: ScriptedModel, log: Path) -> None:
-        self.name = name
-        self.model = model
-        self.log = log
-
-    async def stream(self, request: Request) -> Any:
-        await asyncio.sleep(chance(self.name, request.seed, request.messages) % 4 / 1000)
-        async for chunk in self.model.stream(request):
-            yield chunk
-        line = f"{self.name} {chance(request.messages, request.seed, request.choices, request.temperature)}\n"
-        file = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.write(file, line.encode())
-        os.close(file)
-
-    async def close(self) -> None: ...
-
-
 class Timed:
     """A model that says how long it took."""
 
@@ -164,10 +148,9 @@ class Timed:
     async def close(self) -> None: ...
 
 
-def main(directory: str, log: str) -> None:
-    """Evaluate into a directory and log each finished call; a test runs it in another process and kills it."""
-    models = {name: Logged(name, worker_model(name), Path(log)) for name in NAMES}
-    by = conductor(models, model=Logged("planner", planner(), Path(log)))
-    asked = cases(6)
+def main(directory: str) -> None:
+    """Evaluate into a directory; a test runs it in another process and kills it."""
+    models = {name: ScriptedModel(reply=partial(slow_reply, worker_model(name))) for name in NAMES}
+    by, asked = conductor(models), cases(6)
     stored, systems = make_evaluation(Path(directory), by, asked)
     asyncio.run(run_all(stored, systems, by, parallel=4))
