@@ -4,11 +4,9 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from conductor_cli.core.errors import LimitReached
-from conductor_cli.core.ledger import WORTH_ASKING, DayBudget, Ledger, Reservation
+from conductor_cli.core.ledger import DayBudget, Ledger, Reservation
 from conductor_cli.core.pool import DayLimits, Limits
 from conductor_cli.core.usage import Price, Usage, with_cost
 
@@ -63,17 +61,6 @@ def test_money_bounds_what_is_read_and_what_is_written() -> None:
         assert room_in(Ledger(Limits(cost=Decimal("0.01"))), 1000, 4096, price).answer == answer
 
 
-def test_calls_that_run_count() -> None:
-    ledger = Ledger(Limits(calls=1))
-    room = room_in(ledger, 1, 1)
-    with pytest.raises(LimitReached, match="stopped: limit of 1 call"):
-        ledger.reserve(1, 1, None)
-    assert ledger.reserve(1, 1, None, call=False) is not None
-    ledger.settle(room, used())
-    with pytest.raises(LimitReached):
-        ledger.reserve(1, 1, None)
-
-
 def test_a_reservation_holds_the_most_that_tokens_may_cost() -> None:
     price = Price(
         input=Decimal(1), output=Decimal(10), cached=Decimal("0.1"), stored=Decimal(2), reasoning=Decimal(30),
@@ -104,38 +91,3 @@ def test_a_day_is_held_beside_the_run() -> None:
         Ledger(Limits()).reserve(1900, 4096, DEAR, today=today)
     with pytest.raises(LimitReached, match=r"today's limit of \$0.02"):
         Ledger(Limits()).reserve(100, 4096, DEAR, today=DayBudget(limits=today.limits, cost=Decimal("0.019")))
-
-
-calls = st.lists(
-    st.tuples(
-        st.integers(0, 3000), st.integers(1, 5000), st.sampled_from([DEAR, FREE_INPUT, FREE_OUTPUT]), st.floats(0, 1)
-    ),
-    min_size=1,
-    max_size=12,
-)
-
-
-@given(calls, st.integers(1, 12), st.integers(100, 9000), st.integers(1, 60), st.integers(1, 4))
-def test_nothing_is_ever_overshot(
-    wishes: list[tuple[int, int, Price, float]], most: int, tokens: int, cents: int, parallel: int
-) -> None:
-    limits = Limits(tokens=tokens, cost=Decimal(cents) / 1000, calls=most)
-    ledger = Ledger(limits)
-    running: list[tuple[Reservation, Usage]] = []
-    made = 0
-    for tokens_in, answer, price, share in wishes:
-        while len(running) >= parallel:
-            ledger.settle(*running.pop(0))
-        try:
-            while (room := ledger.reserve(tokens_in, answer, price)) is None:
-                assert running, "told to wait for nobody"
-                ledger.settle(*running.pop(0))
-        except LimitReached:
-            continue
-        assert min(answer, WORTH_ASKING) <= room.answer <= answer
-        running.append((room, used(tokens_in, int(room.answer * share), price)))
-        made += 1
-        together = sum((usage for _, usage in running), ledger.spent)
-        assert together.tokens <= tokens
-        assert (together.cost or 0) <= Decimal(cents) / 1000
-    assert made <= most

@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +55,6 @@ def worker_model(name: str, sure: float = 0.6) -> ScriptedModel:
         return ["The sum ", f"is {number + 3 if right else number + 4}"]
 
     return ScriptedModel(reply=reply)
-
-
-def slow_reply(model: ScriptedModel, request: Request) -> Iterable[Any]:
-    """What a model replies, after a moment."""
-    assert model.reply is not None
-    return [0.002, *model.reply(request)]
 
 
 def planner() -> ScriptedModel:
@@ -146,11 +139,3 @@ class Timed:
         yield Chunk(usage=Usage(tokens_in=1, tokens_out=1, calls=1, seconds=self.seconds), finish="stop")
 
     async def close(self) -> None: ...
-
-
-def main(directory: str) -> None:
-    """Evaluate into a directory; a test runs it in another process and kills it."""
-    models = {name: ScriptedModel(reply=partial(slow_reply, worker_model(name))) for name in NAMES}
-    by, asked = conductor(models), cases(6)
-    stored, systems = make_evaluation(Path(directory), by, asked)
-    asyncio.run(run_all(stored, systems, by, parallel=4))

@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import multiprocessing
-import random
-import time
-from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -34,7 +27,6 @@ from tests.evals.kit import (
     case,
     cases,
     conductor,
-    main,
     make_evaluation,
     pool,
     run_all,
@@ -98,56 +90,6 @@ def test_a_successful_retry_is_not_a_failure(tmp_path: Path) -> None:
     assert found["alone:ann", "c1"].verdict == "right"
 
 
-def test_a_killed_and_resumed_evaluation_has_the_same_outcomes(tmp_path: Path) -> None:
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    main(str(whole))
-    chance = random.Random(7)
-    kills = [_killed(start(cut), cut / "calls.jsonl", chance.randint(1, 60)) for _ in range(4)]
-    assert sum(kills) >= 2
-    main(str(cut))
-    outcomes = [untimed(Evaluation(place).outcomes()) for place in (whole, cut)]
-    assert outcomes[0] == outcomes[1]
-    assert len(outcomes[1]) == 6 * len(ALL)
-    assert _replies(cut) == _replies(whole)
-
-
-def _replies(place: Path) -> list[str]:
-    """The keys of all replies that are stored; one that was stored twice was paid twice."""
-    keys = []
-    for line in (place / "calls.jsonl").read_text(errors="replace").split("\n"):
-        with suppress(ValueError):
-            keys.append(json.loads(line)["key"])
-    return sorted(keys)
-
-
-def start(directory: Path) -> BaseProcess:
-    """An evaluation in another process. A fork server has the imports, which take longer than the evaluation."""
-    kinds = multiprocessing.get_all_start_methods()
-    context: Any = multiprocessing.get_context("forkserver" if "forkserver" in kinds else "spawn")
-    context.set_forkserver_preload(["tests.evals.kit"])
-    process: BaseProcess = context.Process(target=main, args=(str(directory),))
-    process.start()
-    return process
-
-
-def _killed(process: BaseProcess, log: Path, more: int) -> bool:
-    """Kill it when it has stored so many more replies; whether that was in time."""
-    enough = _lines(log) + more
-    while process.is_alive():
-        if _lines(log) >= enough:
-            process.kill()
-            process.join()
-            return process.exitcode != 0
-        time.sleep(0.001)  # a short pause between two looks
-    process.join()
-    assert process.exitcode == 0
-    return False
-
-
-def _lines(log: Path) -> int:
-    return log.read_bytes().count(b"\n") if log.exists() else 0
-
-
 def test_closing_the_generator_stops_the_runs(tmp_path: Path) -> None:
     slow = Counting("4", seconds=0.02)
     models: dict[str, Model] = {"ann": slow, "bob": Counting("4", seconds=0.02)}
@@ -188,13 +130,6 @@ def test_two_processes_cannot_write_one_evaluation(tmp_path: Path) -> None:
 def test_a_policy_error_ends_the_evaluation(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="the cost limit cannot be enforced"):
         run_evaluation(tmp_path / "e", conductor(limits=Limits(cost=Decimal(1))), cases(2), ["alone"])
-
-
-def test_slow_scorers_do_not_block_other_runs(tmp_path: Path) -> None:
-    models = {"ann": worker_model("ann", 1.0), "bob": worker_model("bob", 1.0)}
-    asked = tuple(replace(c, scorer="math", answer=rf"\frac{{{2 * int(c.answer)}}}{{2}}") for c in cases(3))
-    found = run_evaluation(tmp_path / "e", conductor(models), asked, ["vote", "best-worker"])
-    assert {outcome.verdict for outcome in found.values()} == {"right"}
 
 
 def test_a_known_decomposition_may_exceed_the_step_limit(tmp_path: Path) -> None:

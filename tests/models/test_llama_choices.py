@@ -17,7 +17,6 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.plan import Plan
-from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import labels_of
 from conductor_cli.core.question import Question
 from conductor_cli.models.base import ScriptedModel
@@ -27,6 +26,7 @@ from conductor_cli.models.llama.sampling import choose_index, softmax
 from conductor_cli.run import Conductor, start_run
 from tests.models.kit import text, used
 from tests.models.test_llama import ask, opened
+from tests.run.kit import pool_of
 from tests.tiny_gguf import END, INSTRUCT, Extra, make
 
 ABC = ("A", "B", "C")
@@ -180,37 +180,26 @@ def test_every_temperature_draws_something(logits: list[float], temperature: flo
     assert 0 <= at < len(odds)
 
 
-# Whole runs on a real conductor
+# A whole run
 
 
 NAMES = ("ann", "bob", "cyd")
 
 
-def conduct(
-    path: Path, question: str, *, context: int = 8192, names: tuple[str, ...] = NAMES, **more: Any
-) -> tuple[list[ev.Event], list[Request]]:
-    """The events of a run that a local conductor plans, and what its workers were asked."""
+def test_a_real_conductor_names_the_workers_of_a_mini_run_with_their_shares(partial: Path, reads: list[int]) -> None:
     worker = ScriptedModel([["done"]])
 
     async def go() -> list[ev.Event]:
-        model = Llama(path, LlamaOptions(context=context, threads=1, cache=more.pop("cache", None)))
-        pool = Pool(workers=tuple(Worker(name=name, kind="scripted") for name in names))
-        conductor = Conductor(model=model, pool=pool, workers=dict.fromkeys(names, worker), constrained=True, **more)
+        model = Llama(partial, LlamaOptions(context=8192, threads=1))
+        workers = dict.fromkeys(NAMES, worker)
+        conductor = Conductor(model=model, pool=pool_of(*NAMES), workers=workers, constrained=True, mode="mini")
         try:
-            return [event async for event, _ in start_run(conductor, Question(text=question))]
+            return [event async for event, _ in start_run(conductor, Question(text="6*7?"))]
         finally:
             await model.close()
 
-    return asyncio.run(go()), worker.requests
-
-
-def of(events: list[ev.Event], kind: type) -> list[Any]:
-    return [event for event in events if isinstance(event, kind)]
-
-
-def test_mini_names_the_workers_with_their_shares(partial: Path, reads: list[int]) -> None:
-    events, asked = conduct(partial, "6*7?", mode="mini")
-    (ready,) = of(events, ev.PlanReady)
+    events = asyncio.run(go())
+    (ready,) = (event for event in events if isinstance(event, ev.PlanReady))
     assert isinstance(ready.plan, Plan)
     named = [part.split() for part in ready.plan.reasoning.split(", ")]
     assert named[0][0] == "bob" == ready.plan.steps[0].worker
@@ -219,25 +208,5 @@ def test_mini_names_the_workers_with_their_shares(partial: Path, reads: list[int
     assert sum(float(share) for _, share in named) == pytest.approx(1.0, abs=0.02)
     assert ready.usage.tokens_out == 1
     assert sum(reads) == ready.usage.tokens_in
-    assert len(asked) == 1
+    assert len(worker.requests) == 1
     assert isinstance(events[-1], ev.RunFinished)
-
-
-def test_the_conductor_sees_a_part_of_a_long_question(models: Path, tmp_path: Path) -> None:
-    path = make(models / "planner.gguf", extra=Extra(bias={END: 6.0, "\n": 4.0, "|": 2.0}))
-    short, _ = conduct(path, "6*7?")
-    needed = of(short, ev.PlanReady)[0].usage.tokens_in
-    question = "".join(f"<{number:04}>" for number in range(1200))
-    context = needed + 256 + 7000
-    for known in (False, True):
-        events, asked = conduct(path, question, context=context, cache=tmp_path)
-        (notice,) = of(events, ev.Notice)
-        assert notice.text.startswith("the planner reads ")
-        assert notice.text.endswith(" of 7200 characters of the question; workers get all that fits them")
-        (ready,) = of(events, ev.PlanReady)
-        assert of(events, ev.PlanRejected) == []
-        assert needed < ready.usage.tokens_in <= context - 256
-        assert (ready.usage.tokens_cached > needed // 2) == known
-        assert ready.usage.calls == 1
-        assert all(question in request.messages[0].content for request in asked)
-        assert isinstance(events[-1], ev.RunFinished)

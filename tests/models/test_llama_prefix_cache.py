@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -26,7 +25,6 @@ from conductor_cli.models.llama.loading import Cancelled
 from conductor_cli.models.llama.vocabulary import Vocabulary
 from tests.models.conftest import NEVER_ENDS
 from tests.models.kit import text, used
-from tests.models.test_llama import environment
 from tests.models.test_llama import opened as opened_engine
 from tests.tiny_gguf import INSTRUCT, Extra, lora, make
 
@@ -486,32 +484,6 @@ def test_an_unwritable_cache_is_not_a_failure(tiny: Path, tmp_path: Path) -> Non
         with opened(tiny, cache) as engine:
             assert answered(engine, asked()) == (plain, 0)
     assert (tmp_path / "file").read_bytes() == b""
-
-
-def test_readers_never_see_an_incomplete_state(tmp_path: Path) -> None:
-    writer = "import ctypes, sys; from pathlib import Path\n"
-    writer += "from conductor_cli.models.llama.kv_cache import PrefixCache\n"
-    writer += "store = PrefixCache(Path(sys.argv[1]), 'm'); state = (ctypes.c_uint8 * 300_000)(*b'x' * 300_000)\n"
-    writer += "print('ready', flush=True)\nfor _ in range(25): store.save([1] * 99, state)"
-    command = [sys.executable, "-c", writer, str(tmp_path)]
-    both = [subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    store, found = PrefixCache(tmp_path, "m"), 0
-    try:
-        for process in both:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-        while any(process.poll() is None for process in both):
-            state = store.load([1] * 99)
-            found += state is not None
-            assert state is None or bytes(state) == b"x" * 300_000
-    finally:
-        for process in both:
-            process.kill()
-            process.communicate()
-    assert [process.returncode for process in both] == [0, 0]
-    assert found > 0
-    assert [path.name for path in tmp_path.iterdir()] == [store._path([1] * 99).name]
-    assert store.load([1] * 99) is not None
 
 
 # Stopping

@@ -3,44 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-from conductor_cli.core.plan import PlanRules
+from conductor_cli.core.errors import PlanError
+from conductor_cli.core.plan import Plan, PlanRules, check_plan
+from conductor_cli.core.plan_formats import PlanFormatContext
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import PROMPTED
 from conductor_cli.core.prompts import plan_format_context, planner_request
 from conductor_cli.core.question import Question
 from conductor_cli.models.llama import Llama, LlamaOptions
+from tests.core.plan_formats.reading import plan_in
 from tests.models.kit import chunks_of, text
 from tests.tiny_gguf import Extra, make
 
 EXAMPLES = settings.default.max_examples if settings.default else 0
 SEEDS = max(60, EXAMPLES)  # each pair of pool size and step limit occurs, in CI five times
-LINE = re.compile(r"([A-L]) \| (-|[1-4](?: [1-4])*) \| (\S[^|\n]*)")
 
 
 def fault(text: str, workers: int, limit: int) -> str | None:
-    """What is wrong with a plan, judged from its text alone; no code is shared with the grammar or the parser."""
-    lines = text.split("\n")
-    if len(lines) > limit:
-        return f"{len(lines)} steps, limit {limit}"
-    for number, line in enumerate(lines, start=1):
-        found = LINE.fullmatch(line)
-        if found is None:
-            return f"no step: {line!r}"
-        if ord(found[1]) - ord("A") >= workers:
-            return f"worker {found[1]} of {workers}"
-        seen = [] if found[2] == "-" else [int(item) for item in found[2].split()]
-        if any(item >= number for item in seen) or len(set(seen)) != len(seen):
-            return f"step {number} sees {seen}"
-        if len(found[3]) > 240:
-            return f"a subtask of {len(found[3])} characters"
-    return None
+    """What is wrong with a plan, for a parser that tolerates nothing."""
+    rules = PlanRules(workers=tuple("ABCDEFGHIJKL"[:workers]), steps=limit)
+    context = PlanFormatContext(rules=rules, labels={name: name for name in rules.workers}, constrained=True)
+    try:
+        plan = plan_in("native", text, context)
+        assert isinstance(plan, Plan)
+        check_plan(plan, rules)
+    except PlanError as error:
+        return error.message
+    longest = max(len(step.subtask) for step in plan.steps)
+    return f"a subtask of {longest} characters" if longest > context.subtask_chars else None
 
 
 async def sampled(path: Path) -> list[tuple[int, int, str, str]]:
