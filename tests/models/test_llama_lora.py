@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,10 +33,6 @@ WIDTH, INNER, LAYERS, HEADS, KEYS, WORDS = 32, 48, 2, 4, 2, 64
 HEAD = {"llama": 8, "qwen2": 8, "qwen3": 12}
 """Numbers a head has; qwen3 has more of them than its width divided by its heads."""
 TOKENS = (3, 60, 17, 17, 5, 41)
-EVERY = (
-    "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj",
-    "mlp.down_proj",
-)  # fmt: skip
 NAMES = {
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
     "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
@@ -44,32 +40,26 @@ NAMES = {
     "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "model.norm": "output_norm",
     "lm_head": "output", "model.embed_tokens": "token_embd",
 }  # fmt: skip
+EVERY = [name for name in NAMES if name.endswith("_proj")]
 
 
 def shapes(architecture: str) -> dict[str, tuple[int, ...]]:
     """Every weight of a model of this architecture, as transformers names it."""
     head = HEAD[architecture]
     layer: dict[str, tuple[int, ...]] = {
-        "self_attn.q_proj.weight": (HEADS * head, WIDTH),
-        "self_attn.k_proj.weight": (KEYS * head, WIDTH),
-        "self_attn.v_proj.weight": (KEYS * head, WIDTH),
-        "self_attn.o_proj.weight": (WIDTH, HEADS * head),
-        "mlp.gate_proj.weight": (INNER, WIDTH),
-        "mlp.up_proj.weight": (INNER, WIDTH),
-        "mlp.down_proj.weight": (WIDTH, INNER),
-        "input_layernorm.weight": (WIDTH,),
+        "self_attn.q_proj.weight": (HEADS * head, WIDTH), "self_attn.k_proj.weight": (KEYS * head, WIDTH),
+        "self_attn.v_proj.weight": (KEYS * head, WIDTH), "self_attn.o_proj.weight": (WIDTH, HEADS * head),
+        "mlp.gate_proj.weight": (INNER, WIDTH), "mlp.up_proj.weight": (INNER, WIDTH),
+        "mlp.down_proj.weight": (WIDTH, INNER), "input_layernorm.weight": (WIDTH,),
         "post_attention_layernorm.weight": (WIDTH,),
-    }
+    }  # fmt: skip
     if architecture == "qwen2":
         layer |= {f"self_attn.{name}_proj.bias": layer[f"self_attn.{name}_proj.weight"][:1] for name in "qkv"}
     if architecture == "qwen3":
         layer |= {"self_attn.q_norm.weight": (head,), "self_attn.k_norm.weight": (head,)}
-    return {
-        "model.embed_tokens.weight": (WORDS, WIDTH),
-        **{f"model.layers.{number}.{name}": shape for number in range(LAYERS) for name, shape in layer.items()},
-        "model.norm.weight": (WIDTH,),
-        "lm_head.weight": (WORDS, WIDTH),
-    }
+    layers = {f"model.layers.{number}.{name}": shape for number in range(LAYERS) for name, shape in layer.items()}
+    ends = {"model.embed_tokens.weight": (WORDS, WIDTH), "model.norm.weight": (WIDTH,)}
+    return layers | ends | {"lm_head.weight": (WORDS, WIDTH)}
 
 
 def random_weights(architecture: str) -> Weights:
@@ -134,12 +124,12 @@ class Adapter:
                 array = (draw.standard_normal(shape) / 3).astype(np.float32)
                 self.tensors[f"base_model.model.{module}.lora_{side}.weight"] = array
 
-    def merged(self, weights: Weights, scales: Callable[[str, int], float]) -> Weights:
-        """The weights with this laid over them; `scales` is what PEFT multiplies a module of a rank with."""
+    def merged(self, weights: Weights) -> Weights:
+        """The weights with this laid over them. PEFT multiplies each with `lora_alpha` divided by the rank."""
         found = dict(weights)
         for module, rank in self.modules.items():
             a, b = (array.astype(np.float64) for name, array in self.tensors.items() if f".{module}." in name)
-            found[f"{module}.weight"] = weights[f"{module}.weight"] + scales(module, rank) * (b @ a)
+            found[f"{module}.weight"] = weights[f"{module}.weight"] + 8 / rank * (b @ a)
         return found
 
     def save(self, directory: Path) -> Path:
@@ -196,24 +186,25 @@ def modules(*names: str, rank: int = 4) -> dict[str, int]:
     return {f"model.layers.{number}.{name}": rank for number in range(LAYERS) for name in names}
 
 
-@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
-def test_an_adapter_computes_what_merged_weights_compute(tmp_path: Path, architecture: str) -> None:
-    check_merged(tmp_path, Adapter(architecture, modules(*EVERY)), lambda _, rank: 8 / rank)
-
-
-def check_merged(place: Path, adapter: Adapter, scales: Callable[[str, int], float]) -> None:
+@pytest.mark.parametrize(
+    ("architecture", "changed"),
+    [
+        *((architecture, modules(*EVERY)) for architecture in ("llama", "qwen2", "qwen3")),
+        ("qwen2", {"lm_head": 4} | modules("mlp.up_proj")),
+    ],
+    ids=["llama", "qwen2", "qwen3", "the output"],
+)
+def test_an_adapter_computes_what_merged_weights_compute(
+    tmp_path: Path, architecture: str, changed: dict[str, int]
+) -> None:
     """The converted adapter changes the logits as merging it does, but for rounding, and by much."""
-    weights = random_weights(adapter.architecture)
-    base = save_model(place / "base.gguf", adapter.architecture, weights)
-    merged = save_model(place / "merged.gguf", adapter.architecture, adapter.merged(weights, scales))
-    convert(adapter.save(place / "lora"), base, place / "lora.gguf")
+    adapter, weights = Adapter(architecture, changed), random_weights(architecture)
+    base = save_model(tmp_path / "base.gguf", architecture, weights)
+    merged = save_model(tmp_path / "merged.gguf", architecture, adapter.merged(weights))
+    convert(adapter.save(tmp_path / "lora"), base, tmp_path / "lora.gguf")
     wanted = logits(merged)
     assert np.abs(wanted - logits(base)).max() > 0.1
-    assert np.abs(logits(base, place / "lora.gguf") - wanted).max() < 1e-4
-
-
-def test_an_adapter_of_the_output_is_scaled_by_its_rank(tmp_path: Path) -> None:
-    check_merged(tmp_path, Adapter("qwen2", {"lm_head": 4} | modules("mlp.up_proj")), lambda _, rank: 8 / rank)
+    assert np.abs(logits(base, tmp_path / "lora.gguf") - wanted).max() < 1e-4
 
 
 @pytest.fixture
