@@ -46,16 +46,21 @@ PLAIN = {name: profile for name, profile in PROFILES.items() if profile.template
 GIVEN = replace(QUESTION, given=(Given(worker="ann", subtask="solve", answer="It is 41."),))
 
 
-def rules_of(pool: Pool = POOL, *, given_too: bool = False) -> PlanRules:
-    return PlanRules(workers=pool.names, given=given_too)
+def rules_of(pool: Pool = POOL, **more: Any) -> PlanRules:
+    return PlanRules(workers=pool.names, **more)
 
 
-def asked(
-    question: Question = QUESTION, pool: Pool = POOL, profile: Profile = PROMPTED, mode: str = "auto", **more: object
-) -> tuple[Message, ...]:
-    rules = more.pop("rules", rules_of(pool, given_too=bool(question.given)))
-    context = plan_format_context(profile, pool, rules, mode, constrained=False)  # type: ignore[arg-type]
-    return planner_request(question, pool, profile, context, **more).messages  # type: ignore[arg-type]
+def request(
+    question: Question = QUESTION, pool: Pool = POOL, profile: Profile = PROMPTED, mode: Any = "auto", **more: Any
+) -> Request:
+    """What the planner is asked. `more` may hold the rules of the plan, and whether a grammar holds it."""
+    rules = more.pop("rules", rules_of(pool, given=bool(question.given)))
+    context = plan_format_context(profile, pool, rules, mode, constrained=more.pop("constrained", False))
+    return planner_request(question, pool, profile, context, **more)
+
+
+def asked(*given: Any, **more: Any) -> tuple[Message, ...]:
+    return request(*given, **more).messages
 
 
 @pytest.mark.parametrize("profile", PLAIN.values(), ids=list(PLAIN))
@@ -64,11 +69,10 @@ def test_the_fixed_part_comes_first_and_is_the_same_for_every_pool(profile: Prof
     other = Pool(workers=(*POOL.workers, Worker(name="cyd", kind="x")))
     prompts, cuts = [], []
     for question, pool, steps in ((QUESTION, POOL, 5), (GIVEN, POOL, 2), (QUESTION, other, 5)):
-        rules = replace(rules_of(pool, given_too=bool(question.given)), steps=steps)
-        context = plan_format_context(profile, pool, rules, mode, constrained=True)  # type: ignore[arg-type]
-        request = planner_request(question, pool, profile, context)
-        prompts.append(request.messages[0].content)
-        cuts.append(request.cuts)
+        rules = rules_of(pool, given=bool(question.given), steps=steps)
+        found = request(question, pool, profile, mode, rules=rules, constrained=True)
+        prompts.append(found.messages[0].content)
+        cuts.append(found.cuts)
     assert len({prompt[: cut[0]] for prompt, cut in zip(prompts, cuts, strict=True)}) == 1
     assert prompts[0] == prompts[1]
     assert cuts[0] == cuts[1]
@@ -267,11 +271,9 @@ def test_what_overflows_a_context_is_shortened_to_fit(
 def test_only_mini_has_choices() -> None:
     rules = PlanRules(workers=("bob",))
     for profile, (first, second) in ((PROMPTED, "AB"), (PUBLISHED, "01")):
-        found = []
-        for mode, given_rules in (("mini", rules_of()), ("mini", rules), ("auto", rules_of()), ("ultra", rules_of())):
-            context = plan_format_context(profile, POOL, given_rules, mode, constrained=True)  # type: ignore[arg-type]
-            found.append(planner_request(QUESTION, POOL, profile, context).choices)
-        assert found == [(first, second), (second,), (), ()]
+        found = [request(profile=profile, mode=mode, constrained=True).choices for mode in ("mini", "auto", "ultra")]
+        assert found == [(first, second), (), ()]
+        assert request(profile=profile, mode="mini", constrained=True, rules=rules).choices == (second,)
 
 
 LINES = st.text(st.sampled_from("ab \n<:|Question"), min_size=1, max_size=60)
@@ -355,20 +357,16 @@ ASKED = Question(text="What is 6*7?")
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "train.md"
 
 
-def request(
-    question: Question = ASKED, rules: PlanRules | None = None, notes: tuple[str, ...] = (), **more: Any
-) -> Request:
+def published(question: Question = ASKED, **more: Any) -> Request:
     """What a conductor of the published recipe is sent."""
-    rules = rules or PlanRules(workers=NAMES, given=bool(question.given))
-    context = plan_format_context(PUBLISHED, NUMBERED_POOL, rules, "auto", constrained=False)
-    return planner_request(question, NUMBERED_POOL, PUBLISHED, context, rules=notes, **more)
+    return request(question, NUMBERED_POOL, PUBLISHED, **more)
 
 
 def test_the_template_has_the_documented_parts_in_the_documented_order() -> None:
     rows = re.findall(r"^\| (system|user|assistant) \| [^|]+ \| `(.+)` \|$", DOCS.read_text(), re.MULTILINE)
     assert [role for role, _ in rows] == ["system", *["user"] * 10, "assistant"]
-    asked = request()
-    sent = [*((message.role, message.content) for message in asked.messages), ("assistant", asked.prefill)]
+    whole = published()
+    sent = [*((message.role, message.content) for message in whole.messages), ("assistant", whole.prefill)]
     assert [role for role, _ in sent] == ["system", "user", "assistant"]
     texts, at = dict(sent), dict.fromkeys(("system", "user", "assistant"), 0)
     for role, mark in rows:
@@ -379,7 +377,7 @@ def test_the_template_has_the_documented_parts_in_the_documented_order() -> None
 
 def test_a_model_that_is_away_is_not_listed_and_the_others_keep_their_numbers() -> None:
     rules = PlanRules(workers=("ann", "cyd"), steps=2)
-    text = request(rules=rules).messages[1].content
+    text = published(rules=rules).messages[1].content
     assert text.endswith("MODELS:\nModel id 0\nModel id 2")
     assert "in up to 2 routing steps" in text
 
@@ -399,15 +397,15 @@ def test_every_example_reasons_and_is_a_valid_plan_for_this_pool() -> None:
 
 
 def test_an_existing_answer_follows_the_template_with_the_way_to_return_it() -> None:
-    again = request(replace(ASKED, given=(Given(worker="ann", subtask="solve", answer="It is 41."),)))
+    again = published(replace(ASKED, given=GIVEN.given))
     text = again.messages[1].content
     assert text.index("END OF USER QUESTION") < text.index("AVAILABLE LANGUAGE MODELS:") < text.index("It is 41.")
     assert text.endswith("model_id = []\nsubtasks = []\naccess_list = []")
-    assert (again.prefill, request().prefill) == (PREFILL_AGAIN, PREFILL)
+    assert (again.prefill, published().prefill) == (PREFILL_AGAIN, PREFILL)
 
 
 def test_a_repair_is_a_later_turn_without_a_beginning() -> None:
-    again = request(standing=(Step(worker="ann", subtask="sum"),), fault="no such worker")
+    again = published(standing=(Step(worker="ann", subtask="sum"),), fault="no such worker")
     assert [message.role for message in again.messages] == ["system", "user", "assistant", "user"]
     assert "not a valid plan: no such worker" in again.messages[3].content
     assert again.prefill == ""
