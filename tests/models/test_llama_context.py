@@ -12,10 +12,10 @@ from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama import LlamaOptions, loading
 from conductor_cli.models.llama.bindings import CancelToken
-from conductor_cli.models.llama.engine import MIN_GRAMMAR_REPLY, LlamaEngine
+from conductor_cli.models.llama.engine import MIN_GRAMMAR_REPLY
 from conductor_cli.run.executor import FATAL
 from tests.models.kit import text, used
-from tests.models.test_llama import ask, clear, on_thread, play, reply_texts
+from tests.models.test_llama import ask, clear, opened, play, reply_texts
 from tests.tiny_gguf import Extra, lora, make
 
 STEP = 512
@@ -46,17 +46,13 @@ def continued(request: Request, answer: str, text: str) -> Request:
     return replace(request, messages=(*request.messages, *turns))
 
 
-def rooms(path: Path, *requests: Request, options: LlamaOptions = WIDE) -> list[int]:
+def rooms(path: Path, *requests: Request) -> list[int]:
     """How many tokens the context holds: at first, and after each request."""
-    found: list[int] = []
-
-    def look(engine: LlamaEngine) -> None:
-        found.append(engine.kv_cache.capacity)
+    with opened(path, context=2048) as engine:
+        found = [engine.kv_cache.capacity]
         for request in requests:
             list(engine.generate(request, CancelToken()))
             found.append(engine.kv_cache.capacity)
-
-    on_thread(path, look, options)
     return found
 
 
@@ -90,7 +86,7 @@ def test_what_was_read_is_copied_into_the_larger_context(tiny: Path, wide: Calla
 def test_a_larger_context_that_cannot_be_had_is_told_and_the_smaller_one_stays(
     tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def look(engine: LlamaEngine) -> None:
+    with opened(tiny, context=2048) as engine:
         before = text(engine.generate(ask(), CancelToken()))
         context = engine.context
         with monkeypatch.context() as patch:
@@ -106,13 +102,11 @@ def test_a_larger_context_that_cannot_be_had_is_told_and_the_smaller_one_stays(
         assert used(again).tokens_cached == used(again).tokens_in - 1
         assert len(text(engine.generate(ask(LONG), CancelToken()))) > 0
 
-    on_thread(tiny, look, WIDE)
-
 
 def test_a_prompt_that_fits_is_answered_where_there_is_no_memory_for_a_long_reply(
     tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def look(engine: LlamaEngine) -> None:
+    with opened(tiny, context=2048) as engine:
         monkeypatch.setattr(engine._lib, "llama_init_from_model", lambda *_: None)
         usage = used(list(engine.generate(ask(max_tokens=None), CancelToken())))
         assert usage.tokens_in + usage.tokens_out <= STEP == engine.kv_cache.capacity
@@ -121,20 +115,16 @@ def test_a_prompt_that_fits_is_answered_where_there_is_no_memory_for_a_long_repl
         with pytest.raises(ModelError, match="cannot be used"):
             list(engine.generate(planning, CancelToken()))
 
-    on_thread(tiny, look, WIDE)
-
 
 def test_as_large_a_context_is_taken_as_a_useful_reply_needs(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def look(engine: LlamaEngine) -> None:
-        opened = engine._lib.llama_init_from_model
-        few = lambda model, params: opened(model, params) if params.n_ctx <= 3 * STEP else None  # noqa: E731
+    with opened(tiny, context=2048) as engine:
+        begun = engine._lib.llama_init_from_model
+        few = lambda model, params: begun(model, params) if params.n_ctx <= 3 * STEP else None  # noqa: E731
         monkeypatch.setattr(engine._lib, "llama_init_from_model", few)
         tokens = len(engine.tokenize(ask(LONG)).tokens)
         assert STEP < tokens < 3 * STEP
         assert text(engine.generate(ask(LONG, max_tokens=None), CancelToken()))
         assert STEP < engine.kv_cache.capacity <= 3 * STEP
-
-    on_thread(tiny, look, WIDE)
 
 
 def test_a_state_that_cannot_be_copied_is_read_again(
@@ -144,18 +134,16 @@ def test_a_state_that_cannot_be_copied_is_read_again(
     second = replace(continued(first_request, "Yes.", "Write it down. " * 40), max_tokens=8)  # then two are as likely
     expected = wide(second)[0]
 
-    def look(engine: LlamaEngine) -> None:
+    with opened(tiny, context=2048) as engine:
         list(engine.generate(first_request, CancelToken()))
         monkeypatch.setattr(engine._lib, "llama_state_seq_get_size", lambda *_: 0)
         chunks = list(engine.generate(second, CancelToken()))
         assert used(chunks).tokens_cached == 0
         assert text(chunks) == expected
 
-    on_thread(tiny, look, WIDE)
-
 
 def test_a_cancel_token_works_in_the_larger_context(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def look(engine: LlamaEngine) -> None:
+    with opened(tiny, context=2048) as engine:
         cancel = CancelToken()
         engine.kv_cache.set_cancel_token(cancel)
         tokens = engine.tokenize(ask()).tokens
@@ -164,8 +152,6 @@ def test_a_cancel_token_works_in_the_larger_context(tiny: Path, monkeypatch: pyt
         monkeypatch.setattr(engine.kv_cache, "check_cancelled", lambda: None)
         with pytest.raises(loading.Cancelled):
             engine.kv_cache.decode(tokens)
-
-    on_thread(tiny, look, WIDE)
 
 
 def test_a_stretched_model_gets_its_whole_context_at_once(models: Path) -> None:
