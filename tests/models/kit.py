@@ -44,6 +44,11 @@ APIS: dict[str, tuple[str, dict[str, str]]] = {
 """Kind and options of a worker that is asked by each API."""
 
 
+def asked(text: str = "Yes?", **more: Any) -> Request:
+    """A request with one message."""
+    return Request(messages=(Message(role="user", content=text),), **more)
+
+
 async def chunks_of(model: Model, request: Request) -> list[Chunk]:
     async with aclosing(model.stream(request)) as stream:
         return [chunk async for chunk in stream]

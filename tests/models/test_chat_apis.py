@@ -50,10 +50,6 @@ def events(*values: dict[str, Any]) -> Script:
     return script
 
 
-def refused(status: int, error: dict[str, Any]) -> Script:
-    return answering({"error": error}, status)
-
-
 def test_a_key_is_sent_as_its_provider_wants_it() -> None:
     _, (seen,) = replies(fine, "anthropic")
     assert (seen.method, seen.path) == ("POST", "/v1/messages")
@@ -112,7 +108,7 @@ def test_a_model_with_a_smaller_limit_on_output_is_asked_again_with_it() -> None
 
 def test_a_setting_that_is_refused_under_the_api_s_own_name_is_named_as_the_user_has_it() -> None:
     error = {"message": "adaptive thinking is not supported on this model", "status": "INVALID_ARGUMENT"}
-    caught = failure(refused(400, error), "anthropic", reasoning_effort="high")
+    caught = failure(answering({"error": error}, 400), "anthropic", reasoning_effort="high")
     assert "does not accept reasoning_effort = high" in caught.message
 
 

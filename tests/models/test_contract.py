@@ -9,12 +9,24 @@ from contextlib import aclosing
 
 import pytest
 
-from conductor_cli.core.chat import Chunk, Message, Request
+from conductor_cli.core.chat import Chunk
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.base import Model, ScriptedModel
 from conductor_cli.models.catalog import open_model
-from tests.models.kit import LITELLM, answering, broken_off, chunks_of, play, silent, speaking, text, together, used
+from tests.models.kit import (
+    LITELLM,
+    answering,
+    asked,
+    broken_off,
+    chunks_of,
+    play,
+    silent,
+    speaking,
+    text,
+    together,
+    used,
+)
 from tests.servers import Loopback, Script, SeenStep, Speaker, Wire, aimock, loopback
 
 pytestmark = LITELLM
@@ -40,10 +52,6 @@ REMOTE: dict[str, Callable[[str], Model]] = {
     "litellm-anthropic": worker("litellm", "anthropic/claude-haiku-4-5", ""),
 }
 ALL = [*REMOTE, "scripted", "llama", "command"]
-
-
-def asked(text: str, limit: int | None = None) -> Request:
-    return Request(messages=(Message(role="user", content=text),), max_tokens=limit)
 
 
 def ends_well(chunks: list[Chunk]) -> bool:
@@ -74,7 +82,7 @@ def adapter(name: str, request: pytest.FixtureRequest) -> Model:
 
 @pytest.mark.parametrize("name", ALL)
 def test_text_is_the_joined_deltas_and_one_usage_is_last(name: str, request: pytest.FixtureRequest) -> None:
-    chunks = play(adapter(name, request), asked("What is the capital of France?", 12))[0]
+    chunks = play(adapter(name, request), asked("What is the capital of France?", max_tokens=12))[0]
     assert name == "llama" or text(chunks) == PARIS
     assert ends_well(chunks)
     usage = used(chunks)
@@ -84,7 +92,7 @@ def test_text_is_the_joined_deltas_and_one_usage_is_last(name: str, request: pyt
 
 @pytest.mark.parametrize("name", ALL)
 def test_replies_may_be_open_side_by_side(name: str, request: pytest.FixtureRequest) -> None:
-    question = asked("What is the capital of France?", 6)
+    question = asked("What is the capital of France?", max_tokens=6)
     replies = together(adapter(name, request), question, question, question)
     assert [ends_well(chunks) for chunks in replies] == [True, True, True]
 
@@ -92,7 +100,7 @@ def test_replies_may_be_open_side_by_side(name: str, request: pytest.FixtureRequ
 @pytest.mark.parametrize("name", ALL)
 def test_a_model_is_usable_after_a_reply_was_left(name: str, request: pytest.FixtureRequest) -> None:
     async def go(model: Model) -> list[Chunk]:
-        question = asked("What is the capital of France?", 6)
+        question = asked("What is the capital of France?", max_tokens=6)
         async with aclosing(model.stream(question)) as stream:
             await anext(stream)
         found = await chunks_of(model, question)
@@ -107,15 +115,6 @@ def test_a_model_may_be_used_in_one_loop_after_the_other(name: str, mock: str) -
     model = REMOTE[name](mock)
     replies = [play(model, asked("What is the capital of France?"))[0] for _ in range(2)]
     assert [text(chunks) for chunks in replies] == [PARIS, PARIS]
-
-
-@pytest.mark.parametrize("name", REMOTE)
-def test_thinking_is_carried(name: str, mock: str) -> None:
-    """What the model thought comes apart from what it says."""
-    chunks = play(REMOTE[name](mock), asked("think first"))[0]
-    assert "".join(chunk.thinking for chunk in chunks) == "Ten and seven make seventeen."
-    assert text(chunks) == "Seventeen."
-    assert ends_well(chunks)
 
 
 @pytest.mark.parametrize("name", REMOTE)
@@ -149,7 +148,7 @@ def test_a_refusal_is_a_model_error_with_its_reason(name: str, question: str, re
 def test_the_wait_that_a_server_asks_for_is_carried(name: str) -> None:
     body = {"type": "error", "error": {"type": "rate_limit_error", "message": "Slow down"}}
     with loopback(answering(body, 429, retry_after="7")) as server, pytest.raises(ModelError) as error:
-        play(REMOTE[name](server.url), asked("Yes?"))
+        play(REMOTE[name](server.url), asked())
     assert (error.value.reason, error.value.retry_after) == ("rate", 7.0)
     assert len(server.requests) == 1
 
@@ -157,7 +156,7 @@ def test_the_wait_that_a_server_asks_for_is_carried(name: str) -> None:
 @pytest.mark.parametrize("name", REMOTE)
 def test_a_long_row_of_the_same_word_is_text_like_any_other(name: str) -> None:
     with loopback(speaking(*[" zero"] * 150)) as server:
-        assert text(play(REMOTE[name](server.url), asked("Yes?"))[0]) == " zero" * 150
+        assert text(play(REMOTE[name](server.url), asked())[0]) == " zero" * 150
 
 
 @pytest.mark.parametrize("name", REMOTE)
@@ -174,7 +173,7 @@ def test_death_in_the_middle_of_a_reply_is_broken(name: str, how: str) -> None:
             await wire.send("data: {nonsense\n\n")
 
     with loopback(script) as server:
-        chunks, error = broken_off(REMOTE[name](server.url), asked("Yes?"))
+        chunks, error = broken_off(REMOTE[name](server.url), asked())
     assert ([chunk.text or chunk.note for chunk in chunks], error.reason) == (["Ye"], "broken")
     assert len(server.requests) == 1
 
@@ -184,7 +183,7 @@ def test_a_server_that_is_not_there_cannot_be_connected_to(name: str) -> None:
     with loopback(silent) as server:
         url = server.url
     with pytest.raises(ModelError) as error:
-        play(REMOTE[name](url), asked("Yes?"))
+        play(REMOTE[name](url), asked())
     assert error.value.reason == "connect"
 
 
@@ -192,9 +191,8 @@ def test_a_server_that_is_not_there_cannot_be_connected_to(name: str) -> None:
 @pytest.mark.parametrize("when", ["before", "within"])
 def test_the_time_for_a_call_bounds_it(name: str, when: str) -> None:
     with loopback(silent if when == "before" else endless) as server:
-        request = Request(messages=asked("Yes?").messages, deadline=0.2)
         with pytest.raises(ModelError) as error:
-            play(REMOTE[name](server.url), request)
+            play(REMOTE[name](server.url), asked(deadline=0.2))
         assert error.value.reason == "timeout"
         assert server.requests[0].closed.wait(1.0)
 
@@ -212,7 +210,7 @@ def test_the_server_sees_the_close_within_a_second(name: str, how: str) -> None:
     script: Script = silent if how == "cancel-before" else endless
 
     async def read(model: Model, first: asyncio.Event) -> None:
-        async with aclosing(model.stream(asked("Yes?"))) as stream:
+        async with aclosing(model.stream(asked())) as stream:
             async for chunk in stream:
                 if chunk.text:
                     first.set()

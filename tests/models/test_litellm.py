@@ -14,7 +14,7 @@ import pytest
 from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.litellm import LiteLLM, error_reason, preload_litellm
-from tests.models.kit import LITELLM, answering, notes, play, refusing, speaking
+from tests.models.kit import LITELLM, answering, broken_off, notes, play, refusing, speaking
 from tests.servers import SeenStep, Wire, aimock, authority, loopback, proxy
 
 pytestmark = LITELLM
@@ -26,10 +26,8 @@ HAIKU = "anthropic/claude-haiku-4-5"
 fine = speaking("Yes.")
 
 
-def failure(model: LiteLLM, request: Request = ASKED) -> ModelError:
-    with pytest.raises(ModelError) as error:
-        play(model, request)
-    return error.value
+def failure(model: LiteLLM) -> ModelError:
+    return broken_off(model, ASKED)[1]
 
 
 def test_what_the_network_said_counts_more_than_what_litellm_calls_it() -> None:

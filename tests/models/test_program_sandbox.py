@@ -15,8 +15,8 @@ from conductor_cli.core.pool import Worker
 from conductor_cli.models.catalog import open_model
 from conductor_cli.models.command.process import find_sandbox, own_files, sandbox_words, shares_network
 from conductor_cli.models.command.programs import PROGRAMS
-from tests.models.kit import text
-from tests.models.test_programs import asked, play
+from tests.models.kit import asked, text
+from tests.models.test_programs import play
 
 
 def boxed(*command: str, **options: Any) -> Worker:

@@ -20,7 +20,7 @@ from conductor_cli.core.redact import Secrets
 from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import open_model
 from conductor_cli.models.command.adapter import MAX_ARGUMENT
-from tests.models.kit import CHART, chunks_of, text, used
+from tests.models.kit import CHART, asked, chunks_of, text, used
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="programs as workers need Linux or macOS")
 
@@ -32,10 +32,6 @@ def opened(script: str, environ: dict[str, str] | None = None, **options: Any) -
     """A program that is this script of the shell."""
     worker = Worker(name="w", kind="command", options={"command": ["sh", "-c", script], **options})
     return open_model(worker, environ=ENVIRON | (environ or {}), secrets=Secrets())
-
-
-def asked(text: str = "Yes?", **options: Any) -> Request:
-    return Request(messages=(Message(role="user", content=text),), **options)
 
 
 def play(model: Model, request: Request | None = None) -> list[Chunk]:

@@ -21,14 +21,10 @@ from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import Model, ScriptedModel
 from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity, reply_key
 from conductor_cli.run.attempt import read_chunks
-from tests.models.kit import CHART, calls, chunks_of, text, used
+from tests.models.kit import CHART, asked, calls, chunks_of, text, used
 from tests.run.kit import virtually
 
 USED = Usage(tokens_in=7, tokens_out=3, cost=Decimal("0.0012"), seconds=1.5, calls=1)
-
-
-def asked(text: str = "hi", **fields: Any) -> Request:
-    return Request(messages=(Message(role="user", content=text),), **fields)
 
 
 def says(*texts: str, usage: Usage = USED) -> ScriptedModel:
@@ -97,9 +93,9 @@ def test_tool_calls_are_kept_whole(tmp_path: Path) -> None:
     [
         {"max_tokens": 5}, {"temperature": 0.1, "seed": 1}, {"seed": 1}, {"stop": ("x",)}, {"grammar": "root ::= x"},
         {"choices": ("A",)}, {"schema": {"type": "object"}},
-        {"messages": (Message(role="system", content="hi"),)},
-        {"messages": (Message(role="user", content="hi"), Message(role="user", content=""))},
-        {"messages": (Message(role="user", content="hi", attachments=(CHART,)),)},
+        {"messages": (Message(role="system", content="Yes?"),)},
+        {"messages": (Message(role="user", content="Yes?"), Message(role="user", content=""))},
+        {"messages": (Message(role="user", content="Yes?", attachments=(CHART,)),)},
         {"tools": (Tool(name="now"),)}, {"tool_choice": "none"}, {"tool_choice": Tool(name="now")},
         {"parallel_tool_calls": False},
     ],

@@ -211,43 +211,30 @@ def test_a_server_is_known_by_the_owner_of_the_model_that_is_asked(listed: Any, 
     assert form_of(listed, model)[0] == wanted
 
 
-def test_the_kind_of_a_worker_says_which_server_it_is() -> None:
-    asked = {}
-    with loopback(owned("sglang")) as server:
-        for kind in ("llama-server", "vllm", "ollama", "openai", "openai-compatible"):
-            worker = Worker(name="w", kind=kind, model="m", options={"base_url": f"{server.url}/v1"})
-            made = open_model(worker, environ={})
-            begin = len(server.requests)
-            play(made, JSON)[0]
-            asked[kind] = [one.path.rpartition("/")[2] for one in server.requests[begin:]]
-            asked[kind] += list(form(server.requests[-1]))
-    assert asked == {
-        "llama-server": ["completions", "grammar", "chat_template_kwargs"],
-        "vllm": ["completions", "structured_outputs"],
-        "ollama": ["completions", "response_format"],
-        "openai": ["models", "completions", "ebnf"],
-        "openai-compatible": ["models", "completions", "ebnf"],
-    }
-    own = open_model(Worker(name="w", kind="openai"), environ={"OPENAI_API_KEY": "k"})
-    assert isinstance(own, ChatApiModel)
-    assert own._form == "response_format"
-    assert own._schemas
-
-
 @pytest.mark.parametrize(
-    ("kind", "model", "held"),
+    ("kind", "model", "held", "asked"),
     [
-        ("openai", "m", "nothing"),  # another server than OpenAI's own, which says nothing of itself
-        ("ollama", "m", "schema"),
-        ("ollama", "m:1t-cloud", "nothing"),
-        ("deepseek", "m", "nothing"),
-        ("llama-server", "m", "grammar"),
+        ("llama-server", "m", "grammar", ["completions", "grammar", "chat_template_kwargs"]),
+        ("vllm", "m", "grammar", ["completions", "structured_outputs"]),
+        ("ollama", "m", "schema", ["completions", "response_format"]),
+        ("ollama", "m:1t-cloud", "nothing", ["completions", "response_format"]),
+        # Another server than the provider's own is asked which it is.
+        ("deepseek", "m", "grammar", ["models", "completions", "ebnf"]),
+        ("openai", "m", "grammar", ["models", "completions", "ebnf"]),
+        ("openai-compatible", "m", "grammar", ["models", "completions", "ebnf"]),
     ],
 )
-def test_what_a_kind_of_worker_holds_a_reply_to(kind: str, model: str, held: str) -> None:
-    with loopback(owned(None)) as server:
-        options = {"base_url": f"{server.url}/v1"}
-        assert held_to(open_model(Worker(name="w", kind=kind, model=model, options=options), environ={})) == [held]
+def test_the_kind_of_a_worker_says_which_server_it_is(kind: str, model: str, held: str, asked: list[str]) -> None:
+    with loopback(owned("sglang")) as server:
+        worker = Worker(name="w", kind=kind, model=model, options={"base_url": f"{server.url}/v1"})
+        assert held_to(open_model(worker, environ={}), JSON)[0] == held
+    assert [one.path.rpartition("/")[2] for one in server.requests] + list(form(server.requests[-1])) == asked
+
+
+def test_openai_itself_takes_a_schema() -> None:
+    own = open_model(Worker(name="w", kind="openai"), environ={"OPENAI_API_KEY": "k"})
+    assert isinstance(own, ChatApiModel)
+    assert (own._form, own._schemas) == ("response_format", True)
 
 
 def refused(**said: str) -> Script:
