@@ -27,7 +27,7 @@ from conductor_cli.run import Conductor, start_run
 from tests.models.kit import text, used
 from tests.models.test_llama import ask, opened
 from tests.run.kit import pool_of
-from tests.tiny_gguf import END, INSTRUCT, Extra, make
+from tests.tiny_gguf import END, Extra, make
 
 ABC = ("A", "B", "C")
 
@@ -120,9 +120,8 @@ def test_choices_with_the_same_first_token_are_written(partial: Path, reads: lis
             assert used(chunks).tokens_out == len(text(chunks)) == len(reads) - 1
 
 
-def test_labels_work_with_a_sentencepiece_vocabulary(models: Path) -> None:
-    path = make(models / "spaced.gguf", extra=Extra(sentence=True, template=INSTRUCT, add_bos=True))
-    with opened(path) as engine:
+def test_labels_work_with_a_sentencepiece_vocabulary(sentence: Path) -> None:
+    with opened(sentence) as engine:
         (last,) = engine.generate(choose(*ABC), CancelToken())
         tokens = [engine.vocabulary.first_token(label) for label in ABC]
         logits = engine._lib.llama_get_logits_ith(engine.context, -1)

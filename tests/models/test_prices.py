@@ -122,9 +122,6 @@ def test_a_table_that_cannot_be_read_leaves_prices_unknown(tmp_path: Path, text:
     assert found.problem.startswith("no prices are known: litellm's table")
     assert str(source) in found.problem
     assert found.find("gpt") is None
-
-
-def test_a_table_that_is_not_there_leaves_prices_unknown(tmp_path: Path) -> None:
     assert "No such file" in load_prices(tmp_path / "none.json").problem
 
 

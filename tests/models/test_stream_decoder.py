@@ -117,10 +117,11 @@ def test_tokens_are_counted_as_the_server_says(counted: dict[str, Any], expected
     assert usage_of(value) == Usage(**({"tokens_in": 11, "tokens_out": 7, "calls": 1} | expected))
 
 
-def test_the_last_count_stands() -> None:
-    """A server that counts again and again while it writes is taken at its last word."""
-    frames = [delta("Yes.") | {"usage": usage(11, 1)["usage"]}, delta(finish="stop"), usage(11, 9)]
-    assert used(played(*frames)).tokens_out == 9
+@pytest.mark.parametrize(("counts", "written"), [((1, 9), 9), ((0,), 2)], ids=["the last one stands", "zero is none"])
+def test_a_count_of_a_server_is_taken(counts: tuple[int, ...], written: int) -> None:
+    """Some count again and again while they write; where none counts, the tokens are estimated."""
+    chunks = played(delta("y" * 8, finish="stop"), *(usage(11, count) for count in counts))
+    assert used(chunks) == Usage(tokens_in=11, tokens_out=written, calls=1)
 
 
 def test_tokens_that_nobody_counted_are_estimated() -> None:
@@ -129,11 +130,6 @@ def test_tokens_that_nobody_counted_are_estimated() -> None:
     last = list(reply.end())[-1]
     assert last.usage == Usage(tokens_in=10, tokens_out=4, tokens_reasoning=2, calls=1)
     assert reply.estimated
-
-
-def test_a_count_of_zero_is_no_count() -> None:
-    last = played(delta("y" * 8), delta(finish="stop"), usage(11, 0))[-1]
-    assert last.usage == Usage(tokens_in=11, tokens_out=2, calls=1)
 
 
 @pytest.mark.parametrize(("kind", "cost"), [("stated", Decimal("0.5")), ("unknown", None)])
