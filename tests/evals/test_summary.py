@@ -144,15 +144,10 @@ def test_the_interval_contains_the_difference_and_is_antisymmetric(counts: tuple
 @pytest.mark.parametrize(
     ("one", "other", "p"),
     [
-        (0, 0, 1.0),
-        (5, 5, 1.0),
-        (10, 0, 2 / 1024),
-        (8, 2, 0.109375),
-        (1, 7, 0.0703),
-        (1100, 1100, 1.0),
+        (0, 0, 1.0), (5, 5, 1.0), (10, 0, 2 / 1024), (8, 2, 0.109375), (1, 7, 0.0703), (1100, 1100, 1.0),
         (1030, 1170, 0.0030),
     ],
-)
+)  # fmt: skip
 def test_mcnemar_is_the_exact_binomial_tail(one: int, other: int, p: float) -> None:
     """Powers of two that do not fit a float do not matter. One answer to each case gives the same p-value."""
     assert mcnemar_p(one, other) == pytest.approx(p, abs=5e-5)

@@ -209,33 +209,23 @@ async def endless(seen: SeenStep, wire: Wire) -> None:
 def test_the_server_sees_the_close_within_a_second(name: str, how: str) -> None:
     script: Script = silent if how == "cancel-before" else endless
 
-    async def read(model: Model, first: asyncio.Event) -> None:
-        async with aclosing(model.stream(asked())) as stream:
-            async for chunk in stream:
-                if chunk.text:
-                    first.set()
-                    if how == "close":
-                        return
-
     async def go(server: Loopback, model: Model) -> bool:
-        first = asyncio.Event()
-        task = asyncio.create_task(read(model, first))
+        stream = model.stream(asked())
+        task = asyncio.ensure_future(anext(stream))
         if how == "cancel-before":
-            await asyncio.to_thread(arrived, server)
+            assert await asyncio.to_thread(server.asked.wait, 20)
         else:
-            await first.wait()
-        if how != "close":
-            task.cancel()
+            await task
+        if how == "cancel-within":
+            task = asyncio.ensure_future(anext(stream))
+            await asyncio.sleep(0)
+        task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        try:
-            return await asyncio.to_thread(server.requests[0].closed.wait, 1.0)
-        finally:
-            await model.close()
+        if how == "close":
+            await stream.aclose()
+        closed = await asyncio.to_thread(server.requests[0].closed.wait, 1.0)
+        await model.close()
+        return closed
 
     with loopback(script) as server:
         assert asyncio.run(go(server, REMOTE[name](server.url)))
-
-
-def arrived(server: Loopback) -> None:
-    """Wait until a request is there."""
-    assert server.asked.wait(20)

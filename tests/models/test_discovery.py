@@ -67,10 +67,12 @@ def test_a_key_in_the_environment_is_a_worker() -> None:
     ]
 
 
-def test_a_local_ollama_offers_its_first_models(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("moved", [False, True], ids=["the usual port", "OLLAMA_HOST"])
+def test_a_local_ollama_offers_its_first_models(monkeypatch: pytest.MonkeyPatch, moved: bool) -> None:
     with loopback(tags) as server:
-        at(monkeypatch, ollama=server.port, llama_server=closed())
-        found = asyncio.run(discover({}))
+        at(monkeypatch, ollama=closed() if moved else server.port, llama_server=closed())
+        found = asyncio.run(discover({"OLLAMA_HOST": f"0.0.0.0:{server.port}"} if moved else {}))
+    assert found[0].options == ({"base_url": f"http://127.0.0.1:{server.port}/v1"} if moved else {})
     assert [seen.path for seen in server.requests] == ["/api/tags"]
     assert [(worker.name, worker.model, worker.parallel) for worker in found] == [
         ("qwen3-8b", "qwen3:8b", 1),
@@ -87,13 +89,6 @@ def test_a_local_llama_server_offers_its_model(monkeypatch: pytest.MonkeyPatch) 
     assert [(worker.name, worker.kind) for worker in found] == [
         ("openai", "openai"), ("Qwen2.5-7B-Q4_K_M", "llama-server"),
     ]  # fmt: skip
-
-
-def test_ollama_host_moves_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
-    with loopback(tags) as server:
-        at(monkeypatch, ollama=closed(), llama_server=closed())
-        found = asyncio.run(discover({"OLLAMA_HOST": f"0.0.0.0:{server.port}"}))
-    assert found[0].options == {"base_url": f"http://127.0.0.1:{server.port}/v1"}
 
 
 @pytest.mark.parametrize("script", [page, answering({"error": "no"}, 401), silent], ids=["page", "refused", "silent"])

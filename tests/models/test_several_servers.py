@@ -55,28 +55,19 @@ def opened(*servers: Loopback) -> SeveralServers:
     return found
 
 
-def test_each_server_is_sent_the_grammar_in_its_own_field(two: list[Loopback]) -> None:
+def test_calls_go_to_the_server_with_the_fewest_and_each_in_its_own_form(two: list[Loopback]) -> None:
     two[0].script = owned("sglang", saying(delta("one"), delta(finish="stop"), usage()))
 
-    async def both() -> list[str]:
+    async def many() -> list[str]:
         model = opened(*two)
-        said = list(await asyncio.gather(ask(model), ask(model)))
+        said = list(await asyncio.gather(*(ask(model) for _ in range(8))))
         await model.close()
         return said
 
-    assert sorted(asyncio.run(both())) == ["one", "two"]
+    assert sorted(asyncio.run(many())) == ["one"] * 4 + ["two"] * 4
+    assert [sum(seen.method == "POST" for seen in server.requests) for server in two] == [4, 4]
     sent = [next((name for name in FIELDS if name in server.requests[-1].json), None) for server in two]
     assert sent == ["ebnf", "structured_outputs"]
-
-
-def test_calls_go_to_the_server_with_the_fewest(two: list[Loopback]) -> None:
-    async def many() -> None:
-        model = opened(*two)
-        await asyncio.gather(*(ask(model) for _ in range(8)))
-        await model.close()
-
-    asyncio.run(many())
-    assert [sum(seen.method == "POST" for seen in server.requests) for server in two] == [4, 4]
 
 
 @pytest.mark.parametrize("fault", [busy, None], ids=["no room", "not there"])

@@ -182,21 +182,6 @@ def test_what_a_server_holds_a_reply_to_can_be_known_before_it_is_asked(
 
 
 @pytest.mark.parametrize(
-    ("preset", "hold"),
-    [
-        (Preset(form="grammar", schemas=True), "schema"),
-        (Preset(form="grammar"), "nothing"),
-        (Preset(form="response_format", schemas=True), "nothing"),
-    ],
-)
-def test_what_a_server_has_refused_it_does_not_hold_a_reply_to(preset: Preset, hold: str) -> None:
-    field = "grammar" if preset.form == "grammar" else "response_format"
-
-    with loopback(refused(**{field: f"{field} is not supported"})) as server:
-        assert held_to(ChatApiModel("m", f"{server.url}/v1", preset=preset), JSON)[-1] == hold
-
-
-@pytest.mark.parametrize(
     ("listed", "model", "wanted"),
     [
         ({"data": [{"id": "a", "owned_by": "openai"}, {"id": "b", "owned_by": "vllm"}]}, "b", "structured_outputs"),
@@ -243,12 +228,20 @@ def refused(**said: str) -> Script:
 
 
 @pytest.mark.parametrize(
-    ("field", "words"),
-    [("grammar", "Failed to parse grammar"), ("response_format", "This response_format type is unavailable now")],
+    ("preset", "words", "hold"),
+    [
+        (Preset(form="grammar", schemas=True), "Failed to parse grammar", "schema"),
+        (Preset(form="grammar"), "Failed to parse grammar", "nothing"),
+        (Preset(form="response_format", schemas=True), "This response_format type is unavailable now", "nothing"),
+    ],
 )
-def test_a_form_that_is_refused_is_left_out_remembered_and_reported(field: Any, words: str) -> None:
-    request = JSON if field == "response_format" else GRAMMAR
-    both, seen = replies(refused(**{field: words}), request, request, preset=Preset(form=field))
+def test_a_form_that_is_refused_is_left_out_remembered_and_reported(preset: Preset, words: str, hold: str) -> None:
+    """Nor does the server then hold a reply to it."""
+    field, request = preset.form, JSON if preset.form == "response_format" else GRAMMAR
+    script = refused(**{field: words})
+    with loopback(script) as server:
+        assert held_to(ChatApiModel("m", f"{server.url}/v1", preset=preset), JSON)[-1] == hold
+    both, seen = replies(script, request, request, preset=preset)
     assert [text(chunks) for chunks in both] == ["Yes.", "Yes."]
     assert [[note.partition(" ")[2] for note in notes(chunks)] for chunks in both] == [
         [f"does not accept {field}; sent without it"], [],

@@ -155,6 +155,11 @@ def test_pull_stores_the_file_in_the_hubs_cache_and_writes_a_manifest(machine: M
     )  # fmt: skip
     assert machine.labels == [f"asking about {REPO}", f"downloading {FILE}", f"checking {FILE}"]
     assert machine.reports[-1] == (f"checking {FILE}", len(DATA), len(DATA))
+    assert library_download(local_files_only=True) == manifest.path
+    from huggingface_hub import scan_cache_dir
+
+    scanned = scan_cache_dir(cache_directory())
+    assert (len(scanned.repos), scanned.warnings, scanned.size_on_disk) == (1, [], len(DATA))
 
 
 def library_download(**more: Any) -> Path:
@@ -162,15 +167,6 @@ def library_download(**more: Any) -> Path:
     from huggingface_hub import hf_hub_download
 
     return Path(hf_hub_download(REPO, FILE, cache_dir=cache_directory(), **more))
-
-
-def test_the_hubs_library_finds_a_pulled_file(machine: Machine) -> None:
-    manifest = machine.pull()
-    assert library_download(local_files_only=True) == manifest.path
-    from huggingface_hub import scan_cache_dir
-
-    scanned = scan_cache_dir(cache_directory())
-    assert (len(scanned.repos), scanned.warnings, scanned.size_on_disk) == (1, [], len(DATA))
 
 
 @pytest.mark.parametrize("known", ["", sha256(DATA)], ids=["unknown hash", "known hash"])
