@@ -349,7 +349,8 @@ def test_a_damaged_state_is_made_again(kept: Kept, spy: Spy, damage: Callable[[b
 def test_a_link_or_directory_instead_of_a_state_is_handled(kept: Kept, spy: Spy) -> None:
     kept.path.unlink()
     path = kept.path
-    for stand_in in (lambda: path.symlink_to(path), lambda: path.symlink_to("nothing"), lambda: os.mkfifo(path)):
+    stand_ins = (partial(path.symlink_to, path), partial(path.symlink_to, "nothing"), partial(os.mkfifo, path))
+    for stand_in in stand_ins:
         stand_in()
         assert kept.again() == (kept.answer, 0)
         assert not path.is_symlink()
