@@ -96,29 +96,17 @@ def left(cache: Path) -> list[str]:
     return [path.name for path in cache.rglob("*") if path.is_file() and path.suffix != ".kv"]
 
 
-@dataclass
-class Spy:
-    """Records each state that llama.cpp is given, and how many tokens it reads."""
-
-    states: list[bytes]
-    reads: list[int]
-
-
 @pytest.fixture
-def spy(models: Path, monkeypatch: pytest.MonkeyPatch) -> Spy:
-    lib, seen = load_bindings(), Spy([], [])
-    restore, decode = lib.llama_state_seq_set_data, lib.llama_decode
+def restored(models: Path, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Each state that llama.cpp is given."""
+    lib, seen = load_bindings(), list[bytes]()
+    restore = lib.llama_state_seq_set_data
 
     def handed(context: Any, state: Any, size: int, sequence: int) -> Any:
-        seen.states.append(bytes(state))
+        seen.append(bytes(state))
         return restore(context, state, size, sequence)
 
-    def read(context: Any, batch: Any) -> Any:
-        seen.reads.append(batch.n_tokens)
-        return decode(context, batch)
-
     monkeypatch.setattr(lib, "llama_state_seq_set_data", handed)
-    monkeypatch.setattr(lib, "llama_decode", read)
     return seen
 
 
@@ -181,17 +169,17 @@ def test_another_pool_reuses_the_shared_part(tiny: Path, tmp_path: Path) -> None
     assert len(states(tmp_path)) == 3
 
 
-def test_what_is_still_in_the_context_is_preferred(tiny: Path, tmp_path: Path, spy: Spy) -> None:
+def test_what_is_still_in_the_context_is_preferred(tiny: Path, tmp_path: Path, restored: list[bytes]) -> None:
     talk = "First question? " * 20
     with opened(tiny, tmp_path) as engine:
         end = cuts(engine, asked())[1]
         answered(engine, asked(talk))
         plain, cached = answered(engine, asked(talk + "And now?"))
         assert cached > end + 40
-        assert spy.states == []
+        assert restored == []
         answered(engine, asked("Something else", cards=OTHERS))
         assert answered(engine, asked(talk + "And now?")) == (plain, end)
-        assert len(spy.states) == 1
+        assert len(restored) == 1
 
 
 def test_a_prompt_may_end_at_its_cut(bare: Path, tmp_path: Path) -> None:
@@ -219,23 +207,23 @@ def test_a_model_that_cannot_forget_a_part_goes_back_to_the_state_on_disk(
             assert answered(engine, asked("And 7*8?")) == (plain, cached)
 
 
-def test_a_state_fits_a_context_of_another_size(tiny: Path, tmp_path: Path, spy: Spy) -> None:
+def test_a_state_fits_a_context_of_another_size(tiny: Path, tmp_path: Path, restored: list[bytes]) -> None:
     with opened(tiny, tmp_path, context=8000) as engine:
         plain, length = answered(engine, asked())[0], len(engine.tokenize(asked()).tokens)
     for context in (length + 32, 8192):
         with opened(tiny, tmp_path, context=context) as engine:
             assert answered(engine, asked()) == (plain, cuts(engine, asked())[1])
-    spy.states.clear()
+    restored.clear()
     with opened(tiny, tmp_path, context=256) as engine, pytest.raises(ModelError, match="holds 256") as error:
         answered(engine, asked())
     assert error.value.reason == "length"
-    assert spy.states == []
+    assert restored == []
 
 
 # What a state belongs to
 
 
-def test_another_file_at_the_same_path_uses_no_state(models: Path, tmp_path: Path, spy: Spy) -> None:
+def test_another_file_at_the_same_path_uses_no_state(models: Path, tmp_path: Path, restored: list[bytes]) -> None:
     path, cache = models / "replaced.gguf", tmp_path / "cache"
     make(path, extra=NEVER_ENDS)
     before, data = path.stat(), path.read_bytes()
@@ -251,25 +239,25 @@ def test_another_file_at_the_same_path_uses_no_state(models: Path, tmp_path: Pat
         assert answered(engine, asked()) == plain
     assert other[1] == plain[1] == 0
     assert other[0] != plain[0]
-    assert spy.states == []
+    assert restored == []
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     with opened(path, cache) as engine:
         assert answered(engine, asked()) == (plain[0], cuts(engine, asked())[1])
 
 
 def test_another_version_of_llama_cpp_uses_no_state(
-    tiny: Path, tmp_path: Path, spy: Spy, monkeypatch: pytest.MonkeyPatch
+    tiny: Path, tmp_path: Path, restored: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with opened(tiny, tmp_path) as engine:
         plain = answered(engine, asked())
     monkeypatch.setattr(load_bindings(), "__version__", "99.0.0")
     with opened(tiny, tmp_path) as engine:
         assert answered(engine, asked()) == plain
-    assert spy.states == []
+    assert restored == []
     assert len(states(tmp_path)) == 4
 
 
-def test_base_and_adapter_have_separate_states(tiny: Path, models: Path, tmp_path: Path, spy: Spy) -> None:
+def test_base_and_adapter_have_separate_states(tiny: Path, models: Path, tmp_path: Path, restored: list[bytes]) -> None:
 
     adapters = [None, lora(models / "first-lora.gguf", seed=1), lora(models / "second-lora.gguf", seed=2)]
     plain = []
@@ -282,7 +270,7 @@ def test_base_and_adapter_have_separate_states(tiny: Path, models: Path, tmp_pat
             with opened(tiny, tmp_path, adapter=adapter) as engine:
                 assert answered(engine, asked())[0] == wanted
     assert len(states(tmp_path)) == 6
-    assert len(spy.states) == 3
+    assert len(restored) == 3
 
 
 # Bad files
@@ -339,14 +327,14 @@ DAMAGE = st.builds(partial, st.just(cut_off), length=PLACES, rest=st.binary(max_
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(damage=DAMAGE)
-def test_a_damaged_state_is_made_again(kept: Kept, spy: Spy, damage: Callable[[bytes], bytes]) -> None:
+def test_a_damaged_state_is_made_again(kept: Kept, restored: list[bytes], damage: Callable[[bytes], bytes]) -> None:
     kept.path.write_bytes(damage(kept.whole))
     assert kept.again() == (kept.answer, 0)
     assert kept.path.read_bytes() == kept.whole
-    assert spy.states == []
+    assert restored == []
 
 
-def test_a_link_or_directory_instead_of_a_state_is_handled(kept: Kept, spy: Spy) -> None:
+def test_a_link_or_directory_instead_of_a_state_is_handled(kept: Kept, restored: list[bytes]) -> None:
     kept.path.unlink()
     path = kept.path
     stand_ins = (partial(path.symlink_to, path), partial(path.symlink_to, "nothing"), partial(os.mkfifo, path))
@@ -361,18 +349,18 @@ def test_a_link_or_directory_instead_of_a_state_is_handled(kept: Kept, spy: Spy)
     kept.path.rmdir()
     assert kept.again() == (kept.answer, 0)
     assert kept.path.read_bytes() == kept.whole
-    assert spy.states == []
+    assert restored == []
 
 
-def test_a_state_that_llama_cpp_refuses_is_made_again(kept: Kept, spy: Spy) -> None:
+def test_a_state_that_llama_cpp_refuses_is_made_again(kept: Kept, restored: list[bytes]) -> None:
     for strange in (b"\0" * 64, kept.body[:12] + b"\xff\xff\xff\x7f" + kept.body[16:]):
         state = (ctypes.c_uint8 * len(strange)).from_buffer_copy(strange)
         prefixes = kept.engine.kv_cache._prefixes
         assert prefixes is not None
         prefixes.save(kept.tokens, state)
-        spy.states.clear()
+        restored.clear()
         assert kept.again() == (kept.answer, 0)
-        assert spy.states == [strange]
+        assert restored == [strange]
         assert kept.path.read_bytes() == kept.whole
 
 
