@@ -193,7 +193,7 @@ def test_words_indicate_a_tag(text: str, tag: str) -> None:
     assert find_tag(text, GENERAL) == tag
 
 
-def test_given_keywords_replace_the_default_ones(tmp_path: Path) -> None:
+def test_given_keywords_replace_the_default_ones() -> None:
     ann = Worker(name="ann", kind="scripted", card=Card(strengths={"sums": 0.9, "rest": 0.1}))
     bob = Worker(name="bob", kind="scripted", card=Card(strengths={"sums": 0.7, "rest": 0.8}))
     names = [best_worker_on((ann, bob), tag).name for tag in ("sums", "rest", "rhyme", "")]

@@ -64,13 +64,9 @@ def test_a_reply_is_begun_with_the_prefill(tiny: Path) -> None:
         assert not any(engine.vocabulary.is_end(token) for token in added)
 
 
-CLEAR = 2
-"""Tokens of a reply in which no two are about equally likely, so that rounding cannot change it."""
-
-
 def clear(text: str = "Check the sum", **more: Any) -> Request:
-    """The same, with a reply so short that it does not depend on how the processor rounds."""
-    return ask(text, max_tokens=CLEAR, **more)
+    """The same with a reply so short that no two tokens are about equally likely: rounding cannot change it."""
+    return ask(text, max_tokens=2, **more)
 
 
 def reply_texts(path: Path, *requests: Request, options: LlamaOptions = ONE) -> list[str]:

@@ -41,7 +41,6 @@ def weights(data: bytes, fill: bytes) -> bytes:
     return data[:12000] + fill * (len(data) - 12000)
 
 
-RENAMED = b"qwen9"
 DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "empty": (lambda _: b"", "is empty"),
     "text": (lambda _: b"Dear sir or madam,\n" * 99, "is not a GGUF file"),
@@ -58,7 +57,7 @@ DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "no-context": (lambda data: number(data, "qwen2.context_length", "I", 0), "is damaged, or not a model"),
     "no-tokenizer": (lambda data: data.replace(b"gpt2", b"none", 1), "has no vocabulary"),
     "a-token-twice": (twice, "has a token twice"),
-    "unknown-architecture": (lambda data: data.replace(b"qwen2", RENAMED), "unknown model architecture: 'qwen9'"),
+    "unknown-architecture": (lambda data: data.replace(b"qwen2", b"qwen9"), "unknown model architecture: 'qwen9'"),
     "other-architecture": (lambda data: data.replace(b"qwen2", b"llama"), "cannot be loaded"),
     "not-a-number": (lambda data: weights(data, b"\xff"), "output is not a number"),
 }

@@ -241,7 +241,7 @@ def test_what_a_killed_import_left_is_shown_and_removable(store: ModelStore, fil
     assert (store.folder("My-Model").exists(), store.damaged()) == (False, {})
 
 
-def test_a_running_import_is_not_removed(store: ModelStore, file: Path) -> None:
+def test_a_running_import_is_not_removed(store: ModelStore) -> None:
     store.folder("My-Model").mkdir(parents=True)
     (store.folder("My-Model") / ".0011223344556677.new").touch()
     with store.lock(lambda: None), ThreadPoolExecutor(1) as other:
