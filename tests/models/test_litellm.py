@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,22 +50,18 @@ def test_no_money_is_not_waited_for() -> None:
     assert (error.reason, "You have no money" in error.message) == ("refused", True)
 
 
-def test_what_a_provider_does_not_know_is_left_out_remembered_and_reported() -> None:
-    request = Request(messages=ASKED.messages, seed=3)
-    with loopback(fine) as server:
-        both = play(LiteLLM(HAIKU, key="k", base_url=server.url), request, request)
-    assert [notes(chunks) for chunks in both] == [[f"{HAIKU} does not accept seed; sent without it"], []]
-    assert len(server.requests) == 2
-
-
-def test_what_a_server_refuses_is_left_out_remembered_and_reported() -> None:
+@pytest.mark.parametrize(
+    ("field", "value", "sent"),
+    [("seed", 3, [False, False]), ("temperature", 0.5, [True, False, False])],
+    ids=["litellm knows that the provider has none", "the server refuses it"],
+)
+def test_what_is_not_taken_is_left_out_remembered_and_reported(field: str, value: float, sent: list[bool]) -> None:
     error = {"type": "invalid_request_error", "message": "`temperature` is deprecated for this model."}
-    script = refusing({"temperature": error}, fine)
-    request = Request(messages=ASKED.messages, temperature=0.5)
-    with loopback(script) as server:
+    request = replace(ASKED, **{field: value})
+    with loopback(refusing({"temperature": error}, fine)) as server:
         both = play(LiteLLM(HAIKU, key="k", base_url=server.url), request, request)
-    assert [notes(chunks) for chunks in both] == [[f"{HAIKU} does not accept temperature; sent without it"], []]
-    assert ["temperature" in seen.json for seen in server.requests] == [True, False, False]
+    assert [notes(chunks) for chunks in both] == [[f"{HAIKU} does not accept {field}; sent without it"], []]
+    assert [field in seen.json for seen in server.requests] == sent
 
 
 def test_a_refusal_for_another_reason_is_asked_once() -> None:
