@@ -55,7 +55,7 @@ def test_no_money_is_not_waited_for() -> None:
     [("seed", 3, [False, False]), ("temperature", 0.5, [True, False, False])],
     ids=["litellm knows that the provider has none", "the server refuses it"],
 )
-def test_what_is_not_taken_is_left_out_remembered_and_reported(field: str, value: float, sent: list[bool]) -> None:
+def test_what_is_not_taken_is_left_out_remembered_and_reported(field: str, value: Any, sent: list[bool]) -> None:
     error = {"type": "invalid_request_error", "message": "`temperature` is deprecated for this model."}
     request = replace(ASKED, **{field: value})
     with loopback(refusing({"temperature": error}, fine)) as server:
