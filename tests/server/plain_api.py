@@ -122,6 +122,11 @@ def events(stream: str) -> list[dict[str, Any]]:
     return [json.loads(line[6:]) for line in stream.splitlines() if line.startswith("data: ")]
 
 
+def deltas(told: list[dict[str, Any]]) -> list[str]:
+    """The pieces of the answer of a streamed response."""
+    return [each["delta"] for each in told if each["type"] == "response.output_text.delta"]
+
+
 def text_of(response: dict[str, Any]) -> str:
     """The text of a response."""
     return str(response["output"][-1]["content"][0]["text"])

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import openai
@@ -53,8 +53,9 @@ def stored(request: pytest.FixtureRequest, one: Stage, monkeypatch: pytest.Monke
     shared_state.cache_clear()
 
 
-def client(server: Serving, key: str = "none") -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{server.url}/v1", api_key=key, max_retries=0)
+def client(server: Serving | str, key: str = "none") -> openai.OpenAI:
+    url = server if isinstance(server, str) else server.url
+    return openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0)
 
 
 def line(number: int, url: str = CHAT, **more: Any) -> dict[str, Any]:
@@ -68,11 +69,10 @@ def upload(at: openai.OpenAI, lines: list[Any]) -> str:
     return at.files.create(file=("q.jsonl", io.BytesIO(data.encode())), purpose="batch").id
 
 
-def begin(at: openai.OpenAI, lines: list[Any], url: str = CHAT) -> Any:
-    asked: Any = at.batches
-    return asked.create(
-        input_file_id=upload(at, lines), endpoint=url, completion_window="24h", metadata={"for": "a test"}
-    )
+def begin(at: openai.OpenAI, source: str | list[Any], url: str = CHAT) -> Any:
+    """Begin a batch over a file, or over lines that are uploaded first."""
+    file, asked = source if isinstance(source, str) else upload(at, source), cast("Any", at.batches)
+    return asked.create(input_file_id=file, endpoint=url, completion_window="24h", metadata={"for": "a test"})
 
 
 def over(at: openai.OpenAI, name: str) -> Any:
@@ -107,11 +107,7 @@ def test_a_batch_is_answered_with_its_failures_in_a_file_of_their_own(stored: St
         assert "no thirteens" in failures["q13"]["response"]["body"]["error"]["message"]
         assert at.files.retrieve(done.output_file_id).purpose == "batch_output"
         assert [each.id for each in at.batches.list().data] == [begun.id]
-        assert {each.id for each in at.files.list()} == {
-            begun.input_file_id,
-            done.output_file_id,
-            done.error_file_id,
-        }
+        assert {each.id for each in at.files.list()} == {begun.input_file_id, done.output_file_id, done.error_file_id}
         with pytest.raises(openai.ConflictError):
             at.batches.cancel(begun.id)
         assert at.files.delete(begun.input_file_id).deleted
@@ -188,13 +184,9 @@ def test_a_batch_goes_on_after_a_restart_and_asks_no_finished_request_again(stor
 
 def test_batches_of_one_file_do_not_disturb_each_other(stored: Stage) -> None:
     with serving() as server, client(server) as at:
-        asked: Any = at.batches
         source = upload(at, [line(number) for number in range(20, 40)])
-        begun = [
-            asked.create(input_file_id=source, endpoint=CHAT, completion_window="24h").id for _ in range(3)
-        ]  # fmt: skip
-        for name in begun:
-            done = over(at, name)
+        for begun in [begin(at, source) for _ in range(3)]:
+            done = over(at, begun.id)
             assert (done.status, done.request_counts.completed) == ("completed", 20)
             assert set(lines_of(at, done.output_file_id)) == {f"q{number}" for number in range(20, 40)}
 

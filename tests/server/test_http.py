@@ -116,19 +116,14 @@ def test_the_models_are_listed_in_the_form_of_each_api(stage: Stage) -> None:
     assert [worker.name for worker in TraceStore(stage.traces).ended(answer["run"]).pool] == ["beta"]
 
 
-@pytest.mark.parametrize(
-    ("model", "effort", "mode"),
-    [
-        ("conductor", "", "auto"),
-        ("conductor", "low", "mini"),
-        ("conductor", "strange", "auto"),
-        ("conductor-mini", "max", "mini"),
-    ],
-)
-def test_model_and_effort_choose_the_mode(stage: Stage, model: str, effort: str, mode: str) -> None:
+def test_model_and_effort_choose_the_mode(stage: Stage) -> None:
+    chosen = {
+        ("conductor", ""): "auto", ("conductor", "low"): "mini", ("conductor", "strange"): "auto",
+        ("conductor-mini", "max"): "mini",
+    }  # fmt: skip
     with serving() as server:
-        run = server.ask(model=model, effort=effort).json()["run"]
-    assert TraceStore(stage.traces).ended(run).mode == mode
+        runs = {(model, effort): server.ask(model=model, effort=effort).json()["run"] for model, effort in chosen}
+    assert {asked: TraceStore(stage.traces).ended(run).mode for asked, run in runs.items()} == chosen
 
 
 def test_a_request_can_only_lower_the_limit_on_money(stage: Stage) -> None:
@@ -209,12 +204,15 @@ def test_runs_share_the_turns_of_a_provider(stage: Stage) -> None:
     assert (most, len(stage.asked("alpha"))) == (1, 3)
 
 
-def test_a_background_request_is_done_by_the_cheapest_worker_without_a_plan(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prices = {"alpha": "{ input = 2, output = 8 }", "beta": "{ input = 1, output = 2 }"}
-    stage.configure(workers={name: f"price = {price}\n" for name, price in prices.items()})
+@pytest.fixture
+def titles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each request is taken for one of a title."""
     monkeypatch.setattr(http_module, "classify_utility_request", lambda *_: "title")
+
+
+def test_a_background_request_is_done_by_the_cheapest_worker_without_a_plan(stage: Stage, titles: None) -> None:
+    prices = {"alpha": "input = 2, output = 8", "beta": "input = 1, output = 2"}
+    stage.configure(workers={name: f"price = {{ {price} }}" for name, price in prices.items()})
     with serving() as server:
         answer = server.ask("Write a title.").json()
     assert answer["text"] == "beta answers"
@@ -222,21 +220,14 @@ def test_a_background_request_is_done_by_the_cheapest_worker_without_a_plan(
     assert TraceStore(stage.traces).ended(answer["run"]).steps[0].step.subtask == "Write a title of the conversation."
 
 
-def test_recognition_of_background_requests_can_be_switched_off(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    stage.configure("[serve]\nbackground = false")
-    monkeypatch.setattr(http_module, "classify_utility_request", lambda *_: "title")
-    with serving() as server:
-        run = server.ask("Write a title.").json()["run"]
-    assert len(stage.asked(PLANNER)) == 1
-    assert TraceStore(stage.traces).ended(run).mode == "auto"
-
-
+@pytest.mark.parametrize(("recognised", "did"), [(True, ("mini", 1, 2)), (False, ("ultra", 2, 6))])
 def test_a_background_request_without_prices_is_one_call_of_a_chosen_worker(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, titles: None, recognised: bool, did: tuple[str, int, int]
 ) -> None:
+    """A setting switches the recognition off."""
+    stage.configure(f"[serve]\nbackground = {str(recognised).lower()}")
     stage.plan = TWO
-    monkeypatch.setattr(http_module, "classify_utility_request", lambda *_: "title")
     with serving() as server:
         run = server.ask("Write a title.", effort="max").json()["run"]
     trace = TraceStore(stage.traces).ended(run)
-    assert (trace.mode, len(trace.steps), trace.usage.calls) == ("mini", 1, 2)
+    assert (trace.mode, len(trace.steps), trace.usage.calls) == did

@@ -39,12 +39,15 @@ from tests.traces import make
 RUNS = "/v1/conductor/runs"
 RUN = "20260201-100000-00000a"
 
-Served = tuple[httpx.Client, TraceStore]
+
+@pytest.fixture
+def store(tmp_path: Path) -> TraceStore:
+    return TraceStore(tmp_path / "traces")
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Served]:
-    store = TraceStore(tmp_path / "traces")
+def client(store: TraceStore) -> Iterator[httpx.Client]:
+    """A client of the page alone. The header `x-key` says whose request it is."""
     loaded = SimpleNamespace(circuits=SimpleNamespace(reports=list))
     runs = SimpleNamespace(loaded=loaded, settings=lambda: {"serve.origins": ("none",)})
     registry: Any = SimpleNamespace(runs=runs)  # nothing runs behind it
@@ -63,7 +66,7 @@ def server(tmp_path: Path) -> Iterator[Served]:
         while not http.started:
             time.sleep(0.01)
         with httpx.Client(base_url=f"http://127.0.0.1:{listening.getsockname()[1]}", timeout=20) as client:
-            yield client, store
+            yield client
         http.should_exit = True
         thread.join(5)
 
@@ -100,8 +103,8 @@ def nodes(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(child)
 
 
-def test_the_page_runs_its_own_script_alone(server: Served) -> None:
-    reply = server[0].get("/")
+def test_the_page_runs_its_own_script_alone(client: httpx.Client) -> None:
+    reply = client.get("/")
     policy = reply.headers["content-security-policy"]
     for name in ("script", "style"):
         (text,) = re.findall(rf"<{name}>(.*?)</{name}>", reply.text, re.DOTALL)
@@ -111,18 +114,17 @@ def test_the_page_runs_its_own_script_alone(server: Served) -> None:
     assert reply.headers["referrer-policy"] == "no-referrer"
     markup = re.sub(r"<(script|style)>.*?</\1>", "", reply.text, flags=re.DOTALL)
     assert re.findall(r"\son\w+=|\sstyle=|\ssrc=|https?://(?!www\.w3\.org/2000/svg)", markup) == []
-    again = server[0].get("/", headers={"if-none-match": reply.headers["etag"]})
+    again = client.get("/", headers={"if-none-match": reply.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
 
 
-def test_html_is_written_in_one_place_of_the_page(server: Served) -> None:
-    text = server[0].get("/").text
+def test_html_is_written_in_one_place_of_the_page(client: httpx.Client) -> None:
+    text = client.get("/").text
     assert re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(", text) == ["innerHTML"]
     assert "body.innerHTML = policy.createHTML(section.html)" in text
 
 
-def test_the_list_is_paged_and_searched(server: Served) -> None:
-    client, store = server
+def test_the_list_is_paged_and_searched(client: httpx.Client, store: TraceStore) -> None:
     for day in (1, 2, 3):
         put(store, make.parallel(), f"202601{day:02}-100000-00000a")
     put(store, make.tools(), "20260104-100000-00000a")
@@ -136,8 +138,7 @@ def test_the_list_is_paged_and_searched(server: Served) -> None:
     assert client.get(RUNS, params={"count": "nan"}).status_code == 400
 
 
-def test_a_run_is_its_json_and_its_tree(server: Served) -> None:
-    client, store = server
+def test_a_run_is_its_json_and_its_tree(client: httpx.Client, store: TraceStore) -> None:
     put(store, make.tools())
     data = client.get(f"{RUNS}/{RUN}").json()
     assert (data["state"], data["answer"], len(data["steps"])) == ("finished", "Schema B.", 2)
@@ -148,8 +149,7 @@ def test_a_run_is_its_json_and_its_tree(server: Served) -> None:
     assert client.get(f"{RUNS}/..%2f..%2fetc%2fpasswd").status_code == 404
 
 
-def test_a_step_has_prompt_response_tools_and_failures(server: Served) -> None:
-    client, store = server
+def test_a_step_has_prompt_response_tools_and_failures(client: httpx.Client, store: TraceStore) -> None:
     put(store, make.tools())
     step = client.get(f"{RUNS}/{RUN}/steps/1").json()
     titles = [section["title"] for section in step["sections"]]
@@ -164,8 +164,7 @@ def test_a_step_has_prompt_response_tools_and_failures(server: Served) -> None:
     assert client.get(f"{RUNS}/{other}/steps/2.1").json()["number"] == "2.1"
 
 
-def test_events_go_on_after_the_last_one_seen(server: Served) -> None:
-    client, store = server
+def test_events_go_on_after_the_last_one_seen(client: httpx.Client, store: TraceStore) -> None:
     events = put(store, make.retry())
     reply = client.get(f"{RUNS}/{RUN}/events")
     assert reply.headers["content-type"].startswith("text/event-stream")
@@ -180,8 +179,7 @@ def test_events_go_on_after_the_last_one_seen(server: Served) -> None:
 
 
 @pytest.mark.parametrize("view", ["events", "frames"])
-def test_a_run_is_shown_while_it_is_written(server: Served, view: str) -> None:
-    client, store = server
+def test_a_run_is_shown_while_it_is_written(client: httpx.Client, store: TraceStore, view: str) -> None:
     *events, last_event = make.parallel()
     writer = store.open(RUN)
     for event in changed(events, {ev.RunStarted: {"run": RUN}}):
@@ -200,16 +198,14 @@ def test_a_run_is_shown_while_it_is_written(server: Served, view: str) -> None:
     assert last[0] == ("run_finished" if view == "events" else "frame")
 
 
-def test_a_run_whose_process_is_gone_is_interrupted(server: Served) -> None:
-    client, store = server
+def test_a_run_whose_process_is_gone_is_interrupted(client: httpx.Client, store: TraceStore) -> None:
     put(store, make.parallel()[:12])
     assert messages(client.get(f"{RUNS}/{RUN}/events").text)[-1][2] == {"state": "interrupted"}
     *_, frame, end = messages(client.get(f"{RUNS}/{RUN}/frames").text)
     assert (frame[2]["state"], end[2]) == ("interrupted", {"state": "interrupted"})
 
 
-def test_a_replay_begins_anywhere_and_ends_as_the_run_did(server: Served) -> None:
-    client, store = server
+def test_a_replay_begins_anywhere_and_ends_as_the_run_did(client: httpx.Client, store: TraceStore) -> None:
     put(store, make.parallel())
     *frames, end = messages(client.get(f"{RUNS}/{RUN}/frames", params={"speed": 16, "from": 1}).text)
     assert 1 < len(frames) <= 1 / TICK
@@ -222,8 +218,7 @@ def test_a_replay_begins_anywhere_and_ends_as_the_run_did(server: Served) -> Non
         assert client.get(f"{RUNS}/{RUN}/frames", params={"speed": wrong}).status_code == 400
 
 
-def test_a_key_sees_its_own_runs_alone(server: Served) -> None:
-    client, store = server
+def test_a_key_sees_its_own_runs_alone(client: httpx.Client, store: TraceStore) -> None:
     mine, named = "20260501-100000-mine00", "20260501-100001-named0"
     others = ("20260501-100002-other0", "20260401-100000-old000", "20260501-100003-other1")
     put(store, make.retry(), mine, origin="key anna 123456789abc")
@@ -245,9 +240,8 @@ def test_a_key_sees_its_own_runs_alone(server: Served) -> None:
     assert "no run" in client.get(f"{RUNS}/{others[0][:16]}", headers=anna).json()["error"]["message"]
 
 
-def test_one_client_cannot_take_every_stream(server: Served) -> None:
+def test_one_client_cannot_take_every_stream(client: httpx.Client, store: TraceStore) -> None:
     """One that holds a stream for ever takes three quarters of the places, and others still have some."""
-    client, store = server
     put(store, make.retry(), origin="key anna 1")
     put(store, make.retry(), other := "20260501-100001-mine00", origin="key bob 2")
     readers = list[Iterator[bytes]]()
@@ -265,8 +259,7 @@ def test_one_client_cannot_take_every_stream(server: Served) -> None:
         assert follow(other, "bob 2") == 200
 
 
-def test_a_run_with_rules_about_its_texts_is_not_shown(server: Served) -> None:
-    client, store = server
+def test_a_run_with_rules_about_its_texts_is_not_shown(client: httpx.Client, store: TraceStore) -> None:
     secret, own = "20260502-100000-secret", "20260502-100001-own000"
     put(store, make.retry(), secret, policy=Policy(local_only=True))
     put(store, make.retry(), own, policy=Policy(local_only=True), origin="serve")
@@ -280,9 +273,8 @@ def test_a_run_with_rules_about_its_texts_is_not_shown(server: Served) -> None:
 EVIL = '<script>owned()</script><img src=x onerror="owned()">[x](javascript:owned()) \u202eevil &#x202e; \x1b[2J'
 
 
-def test_hostile_texts_are_harmless(server: Served) -> None:
+def test_hostile_texts_are_harmless(client: httpx.Client, store: TraceStore) -> None:
     """Markup arrives as text, in rendered answers too; marks that reverse the reading order do not arrive at all."""
-    client, store = server
     texts: dict[type[ev.Event], Any] = {
         ev.StepPlanned: {"subtask": EVIL}, ev.StepFinished: {"text": EVIL}, ev.RunFinished: {"answer": EVIL},
     }  # fmt: skip
@@ -301,16 +293,14 @@ def test_hostile_texts_are_harmless(server: Served) -> None:
     assert all(line.split(b": ")[0] in (b"", b"id", b"event", b"data") for line in re.split(rb"[\r\n]", raw))
 
 
-def test_a_text_of_a_megabyte_is_bounded(server: Served) -> None:
-    client, store = server
+def test_a_text_of_a_megabyte_is_bounded(client: httpx.Client, store: TraceStore) -> None:
     put(store, changed(make.retry(), {ev.StepFinished: {"text": "x" * 1_000_000}}))
     assert len(client.get(f"{RUNS}/{RUN}/frames").content) < 20_000
     response = client.get(f"{RUNS}/{RUN}/steps/1").json()["sections"][-1]
     assert (len(response["html"]) < 250_000, response["more"]) == (True, "800,000 more characters")
 
 
-def test_a_page_that_is_closed_gives_its_place_back(server: Served) -> None:
-    client, store = server
+def test_a_page_that_is_closed_gives_its_place_back(client: httpx.Client, store: TraceStore) -> None:
     with closing(store.open(RUN)) as writer:
         for event in make.parallel()[:5]:
             writer.write(event)
@@ -320,8 +310,7 @@ def test_a_page_that_is_closed_gives_its_place_back(server: Served) -> None:
                 next(reply.iter_text())
 
 
-def test_a_frame_lists_the_workers_with_their_prices(server: Served) -> None:
-    client, store = server
+def test_a_frame_lists_the_workers_with_their_prices(client: httpx.Client, store: TraceStore) -> None:
     one, two = make.POOL.workers[:2]
     more = Price(input=Decimal(4), output=Decimal(8), above=1000)
     workers = (

@@ -15,7 +15,7 @@ import pytest
 from conductor_cli.state.postgres import database as module
 from conductor_cli.state.postgres.records import shared_state
 from tests.cli.stage import Stage, says, stalls
-from tests.server.plain_api import Serving, events, serving, text_of, until
+from tests.server.plain_api import Serving, deltas, events, serving, text_of, until
 from tests.server.test_tool_turns import Talk, asks, by_turns
 from tests.state.cluster import Cluster
 from tests.state.conftest import postgres
@@ -47,9 +47,8 @@ def test_a_response_is_there_on_every_replica(stage: Stage, replicas: tuple[Serv
     read = httpx.get(place).json()
     assert (text_of(read), read["status"], read["model"]) == ("alpha answers", "completed", "conductor-mini")
     streamed = events(httpx.get(place, params={"stream": "true"}).text)
-    rest = events(
-        httpx.get(place, params={"stream": "true", "starting_after": streamed[-1]["sequence_number"] - 1}).text
-    )
+    last = {"stream": "true", "starting_after": streamed[-1]["sequence_number"] - 1}
+    rest = events(httpx.get(place, params=last).text)
     assert [each["type"] for each in rest] == ["response.completed"]
     runs = httpx.get(f"{two.url}/v1/conductor/runs").json()["runs"]
     assert [run["run"] for run in runs] == [made["id"].removeprefix("resp_")]
@@ -78,7 +77,7 @@ def test_a_run_that_goes_on_is_followed_from_another_replica(stage: Stage, repli
                 one.registry.cancel(run)
     kinds = [each["type"] for each in events(seen)]
     assert (kinds[0], kinds[-1]) == ("response.created", "response.incomplete")
-    assert [each["delta"] for each in events(seen) if each["type"] == "response.output_text.delta"] == ["First "]
+    assert deltas(events(seen)) == ["First "]
 
 
 def test_a_request_with_an_idempotency_key_is_one_run_on_all_replicas(

@@ -69,17 +69,11 @@ def test_a_piece_is_written_at_once_only_to_who_has_all_before_it() -> None:
     assert written == ["one ", "refused ", "two "]
 
 
-class Gate:
-    """A model that says one word, waits until it is opened, and says another."""
-
-    def __init__(self) -> None:
-        self._open = threading.Event()
-
-    def open(self) -> None:
-        self._open.set()
+class Gate(threading.Event):
+    """A model that says one word, waits until it is set, and says another."""
 
     async def opened(self, wire: Wire) -> None:
-        while not self._open.is_set() and not wire.gone.is_set():  # noqa: ASYNC110 - another thread opens it
+        while not self.is_set() and not wire.gone.is_set():  # noqa: ASYNC110 - another thread opens it
             await asyncio.sleep(0.01)
 
     async def script(self, _: SeenStep, wire: Wire) -> None:
@@ -87,6 +81,13 @@ class Gate:
         await wire.frames(delta("First "))
         await self.opened(wire)
         await wire.frames(delta("second."), delta(finish="stop"), usage(), "[DONE]")
+
+
+@pytest.fixture
+def gate(stage: Stage) -> Gate:
+    """What alpha is."""
+    stage.models["alpha"] = (gate := Gate()).script
+    return gate
 
 
 def read_until_text(server: Serving) -> str:
@@ -99,26 +100,22 @@ def limited(monkeypatch: pytest.MonkeyPatch, **limits: Any) -> None:
     monkeypatch.setattr(run_registry, "RegistryLimits", partial(RegistryLimits, **limits))
 
 
-def test_a_client_that_comes_back_goes_on_with_its_run_and_pays_once(stage: Stage) -> None:
-    gate = Gate()
-    stage.models["alpha"] = gate.script
+def test_a_client_that_comes_back_goes_on_with_its_run_and_pays_once(stage: Stage, gate: Gate) -> None:
     with serving() as server:
         run = read_until_text(server)
         until(lambda: not server.registry.find(run).readers)  # type: ignore[union-attr]
         again = ThreadPoolExecutor().submit(server.ask)
         until(lambda: server.registry.find(run).readers)  # type: ignore[union-attr]
-        gate.open()
+        gate.set()
         answer = again.result()
     assert (answer.headers["x-request-id"], answer.json()["text"]) == (run, "First second.")
     assert len(stage.asked("alpha")) == 1
 
 
-def test_an_answer_that_was_lost_at_its_end_is_there_for_a_while(stage: Stage) -> None:
-    gate = Gate()
-    stage.models["alpha"] = gate.script
+def test_an_answer_that_was_lost_at_its_end_is_there_for_a_while(stage: Stage, gate: Gate) -> None:
     with serving() as server:
         run = read_until_text(server)
-        gate.open()
+        gate.set()
         until(lambda: server.registry.find(run).ended)  # type: ignore[union-attr]
         lost, anew = server.stream(), server.ask()
     assert "".join(text for kind, text in lost if kind == "text") == "First second."
@@ -126,15 +123,13 @@ def test_an_answer_that_was_lost_at_its_end_is_there_for_a_while(stage: Stage) -
     assert len(stage.asked("alpha")) == 2
 
 
-def test_equal_requests_at_one_moment_are_runs_of_their_own(stage: Stage) -> None:
-    gate = Gate()
-    stage.models["alpha"] = gate.script
+def test_equal_requests_at_one_moment_are_runs_of_their_own(stage: Stage, gate: Gate) -> None:
     with serving() as server, ThreadPoolExecutor() as pool:
         asked = [pool.submit(server.ask) for _ in range(3)]
         until(lambda: len(stage.asked("alpha")) == 3)
         again = [pool.submit(ask_with, server, {"x-stainless-retry-count": "1"}) for _ in range(3)]
         until(lambda: [len(served.readers) for served in server.registry.going_on] == [2, 2, 2])
-        gate.open()
+        gate.set()
         runs = [{each.result().headers["x-request-id"] for each in sent} for sent in (asked, again)]
     assert len(runs[0]) == 3
     assert runs[0] == runs[1]
@@ -157,10 +152,8 @@ def ask_with(server: Serving, headers: dict[str, str], question: str = "Why?") -
     ],
 )
 def test_a_request_sent_again_is_joined_while_its_first_reader_is_there(
-    stage: Stage, header: str, first: str, second: str, resend: float, runs: int
+    stage: Stage, gate: Gate, header: str, first: str, second: str, resend: float, runs: int
 ) -> None:
-    gate = Gate()
-    stage.models["alpha"] = gate.script
     with serving() as server, ThreadPoolExecutor() as pool:
         hub = server.registry
         hub.limits.resend = resend
@@ -168,7 +161,7 @@ def test_a_request_sent_again_is_joined_while_its_first_reader_is_there(
         until(lambda: hub.going_on)
         asked.append(pool.submit(ask_with, server, {header: second}))
         until(lambda: sum(len(served.readers) for served in hub.going_on) == 2)
-        gate.open()
+        gate.set()
         answers = [each.result() for each in asked]
     assert len({answer.headers["x-request-id"] for answer in answers}) == runs
     assert [answer.json()["text"] for answer in answers] == ["First second."] * 2
@@ -197,11 +190,11 @@ def test_a_run_that_nobody_reads_is_stopped(stage: Stage, monkeypatch: pytest.Mo
     assert TraceStore(stage.traces).ended(run).error.kind == "cancelled"  # type: ignore[union-attr]
 
 
-def test_requests_wait_for_their_turn_and_too_many_are_refused(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_wait_for_their_turn_and_too_many_are_refused(
+    stage: Stage, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     limited(monkeypatch, queue=1)
     monkeypatch.setenv("CONDUCTOR_LLM_SERVE_PARALLEL", "1")
-    gate = Gate()
-    stage.models["alpha"] = gate.script
     with serving() as server, ThreadPoolExecutor() as pool:
         first = pool.submit(server.ask, "One?")
         until(lambda: stage.asked("alpha"))
@@ -209,15 +202,15 @@ def test_requests_wait_for_their_turn_and_too_many_are_refused(stage: Stage, mon
         until(lambda: len(server.registry.going_on) == 2)
         third = server.ask("Three?")
         assert len(stage.asked("alpha")) == 1
-        gate.open()
+        gate.set()
         assert [each.result().status_code for each in (first, second)] == [200, 200]
     assert (third.status_code, third.json()["error"]["code"], third.headers["retry-after"]) == (429, "busy", "5")
 
 
-def test_who_sends_many_requests_does_not_keep_others_waiting(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_sends_many_requests_does_not_keep_others_waiting(
+    stage: Stage, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CONDUCTOR_LLM_SERVE_PARALLEL", "1")
-    gate = Gate()
-    stage.models["alpha"] = gate.script
     keys = {name: stage.inside("serve", "keys", "add", name).out.split()[-1] for name in ("many", "few")}
     with serving() as server, ThreadPoolExecutor() as pool:
         asked = []
@@ -225,25 +218,21 @@ def test_who_sends_many_requests_does_not_keep_others_waiting(stage: Stage, monk
             headers = {"authorization": f"Bearer {keys[name]}"}
             asked.append(pool.submit(ask_with, server, headers, question=f"Why {name}?"))
             until(lambda count=count: len(server.registry.going_on) == count)  # type: ignore[misc]
-        gate.open()
+        gate.set()
         assert [each.result().status_code for each in asked] == [200] * 5
     assert ["few" in seen.body.decode() for seen in stage.asked("alpha")].index(True) == 2
 
 
-def test_silence_is_filled_with_signs_of_life(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    gate = Gate()
-    stage.models["alpha"] = gate.script
+def test_silence_is_filled_with_signs_of_life(gate: Gate) -> None:
+    pieces = []
     with serving() as server:
         server.registry.limits.heartbeat = 0.05
         with server.open() as response:
-            kinds = []
             for line in response.iter_lines():
-                kind, text = json.loads(line)
-                kinds.append(kind)
-                if kinds.count("heartbeat") == 3:
-                    gate.open()
-    assert kinds[0] == "begin"
-    assert (kind, text) == ("end", "First second.")
+                pieces.append(json.loads(line))
+                if pieces.count(["heartbeat", ""]) == 3:
+                    gate.set()
+    assert (pieces[0], pieces[-1]) == (["begin", ""], ["end", "First second."])
 
 
 def long_answer(server: Serving, gate: Gate) -> tuple[httpx.Response, bytes]:
@@ -253,13 +242,11 @@ def long_answer(server: Serving, gate: Gate) -> tuple[httpx.Response, bytes]:
         for data in response.iter_raw():
             body += data
             if body.count(b"\n") >= 2:
-                gate.open()
+                gate.set()
     return response, body
 
 
-def test_a_whole_answer_that_takes_long_begins_with_line_ends(stage: Stage) -> None:
-    gate = Gate()
-    stage.models["alpha"] = gate.script
+def test_a_whole_answer_that_takes_long_begins_with_line_ends(gate: Gate) -> None:
     with serving() as server:
         response, body = long_answer(server, gate)
     assert body.startswith(b"\n\n")
@@ -297,16 +284,14 @@ def fail(*_: object) -> bytes:
 
 @pytest.mark.parametrize("broken", ["text", "end", "heartbeat"])
 def test_a_stream_whose_encoder_fails_has_an_end(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broken: str
+    stage: Stage, gate: Gate, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broken: str
 ) -> None:
-    gate = Gate()
-    stage.models["alpha"] = gate.script
     monkeypatch.setattr(PlainEncoder, broken, fail)
     with serving() as server:
         if broken == "heartbeat":
             server.registry.limits.heartbeat = 0.05
         else:
-            gate.open()
+            gate.set()
         pieces = server.stream()
     assert pieces[-1] == ("failed", "internal_error")
     logged = [record.getMessage() for record in caplog.records if "cannot be written" in record.getMessage()]
@@ -342,16 +327,16 @@ def started(stage: Stage) -> Iterator[tuple[str, Popen[bytes]]]:
             command.kill()
 
 
-def test_a_server_that_ends_lets_running_requests_end(stage: Stage, started: tuple[str, Popen[bytes]]) -> None:
+def test_a_server_that_ends_lets_running_requests_end(
+    stage: Stage, gate: Gate, started: tuple[str, Popen[bytes]]
+) -> None:
     url, command = started
-    gate = Gate()
-    stage.models["alpha"] = gate.script
     with ThreadPoolExecutor() as pool:
         asked = pool.submit(httpx.post, f"{url}/v1/chat/completions", json=QUESTION, timeout=30)
         until(lambda: stage.asked("alpha"))
         command.send_signal(signal.SIGTERM)
         until(lambda: httpx.post(f"{url}/v1/chat/completions", json=QUESTION, timeout=30).status_code == 503)
-        gate.open()
+        gate.set()
         assert asked.result().json()["choices"][0]["message"]["content"] == "First second."
     assert command.wait(20) == 128 + signal.SIGTERM
 
@@ -374,9 +359,7 @@ def test_a_second_signal_ends_at_once(stage: Stage, started: tuple[str, Popen[by
 
 def test_a_missing_extra_is_one_line(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "find_spec", lambda package: None if package == "starlette" else package)
-    done = stage.inside("serve")
-    assert (done.code, done.out) == (3, "")
-    assert 'pip install "conductor-llm[serve]"' in done.err
+    assert stage.ends(3, "serve", told='pip install "conductor-llm[serve]"').out == ""
 
 
 def test_without_a_port_a_free_one_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -397,20 +380,15 @@ def taken(turns: FairQueue, owners: str) -> list[QueuePlace]:
     return [turn for turn in found if turn is not None]
 
 
-def order(turns: FairQueue, waiting: list[QueuePlace], running: QueuePlace) -> str:
-    owners = ""
+def test_owners_take_turns_and_each_is_served_in_its_own_order() -> None:
+    turns, owners = FairQueue(1, 100), ""
+    running, *waiting = taken(turns, "aaaabbc")
     while waiting:
         turns.leave(running)
         running = next(turn for turn in waiting if turn.granted.is_set())
         waiting.remove(running)
         owners += running.owner
-    return owners
-
-
-def test_owners_take_turns_and_each_is_served_in_its_own_order() -> None:
-    turns = FairQueue(1, 100)
-    running, *waiting = taken(turns, "aaaabbc")
-    assert order(turns, list(waiting), running) == "abcaba"
+    assert owners == "abcaba"
 
 
 def test_a_place_is_given_back_by_who_leaves_before_its_turn() -> None:

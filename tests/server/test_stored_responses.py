@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from tests.cli.stage import Stage, stalls
-from tests.server.plain_api import events, serving, text_of, until
+from tests.server.plain_api import deltas, events, serving, text_of, until
 
 
 def respond(url: str, **more: Any) -> httpx.Response:
@@ -49,8 +49,7 @@ def test_a_response_is_read_again_from_any_of_its_events(stage: Stage) -> None:
         rest = again(starting_after=last - 6)
         place = f"{server.url}/v1/responses/{run}?stream=true"
         same = events(httpx.get(place, headers={"last-event-id": f"{run}:{last - 6}"}).text)
-    text = [[each["delta"] for each in told if each["type"] == "response.output_text.delta"] for told in (kept, stored)]
-    assert ["".join(each) for each in text] == ["alpha answers"] * 2
+    assert ["".join(deltas(told)) for told in (kept, stored)] == ["alpha answers"] * 2
     assert [each[-1]["sequence_number"] for each in (kept, stored, rest)] == [kept[-1]["sequence_number"]] * 3
     assert (rest[0]["delta"], rest[0]["sequence_number"], refused.status_code) == ("nswers", last, 400)
     assert same == rest

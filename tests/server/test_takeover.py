@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import openai
 import pytest
 
 from conductor_cli.core.errors import TakenOver, UsageError
@@ -27,7 +25,8 @@ from conductor_cli.state.postgres.records import SharedState, shared_state
 from conductor_cli.state.postgres.served_files import SharedServedFiles
 from tests.cli.stage import THREE, Stage, says
 from tests.cli.test_batch import asked_number
-from tests.server.plain_api import QUESTION, Serving, events, serving, text_of, until
+from tests.server.plain_api import QUESTION, Serving, deltas, events, serving, text_of, until
+from tests.server.test_batches import begin, client, line, over
 from tests.servers import Script, SeenStep, Wire, delta
 from tests.state.cluster import Cluster
 from tests.state.conftest import postgres
@@ -36,6 +35,7 @@ __all__ = ["postgres"]
 
 PRICED = "price = { input = 0.0, output = 1000.0 }\n"  # an answer of `says` costs 0.007 dollars
 ANSWER = 7_000_000  # the same in billionths
+ASKED = {"model": "conductor", "input": "Why?", "background": True}
 
 
 @dataclass
@@ -48,29 +48,26 @@ class Pair:
     process: subprocess.Popen[bytes]
     other: Serving
 
-    def begin(self, **more: Any) -> str:
+    def begin(self) -> str:
         """Ask the process in the background; returns the id of the run."""
-        body = {"model": "conductor", "input": "Why?", "background": True, **more}
-        made = httpx.post(f"{self.url}/v1/responses", json=body, timeout=30).json()
+        made = httpx.post(f"{self.url}/v1/responses", json=ASKED, timeout=30).json()
         assert (made["status"], made["background"]) in {("queued", True), ("in_progress", True)}, made
         return str(made["id"].removeprefix("resp_"))
 
     def query(self, statement: str) -> list[Any]:
         return self.state.database.call(statement)
 
-    def expire(self) -> None:
+    def expire(self, table: str = "leases") -> None:
         """Let the time of the leases be over."""
-        self.query("UPDATE conductor_leases SET until = clock_timestamp() - interval '1 s'")
+        self.query(f"UPDATE conductor_{table} SET until = clock_timestamp() - interval '1 s'")
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.expire()
 
     def ended(self, run: str) -> dict[str, Any]:
         """The response of a run once the other server has it whole."""
-        until(lambda: self.read(run)["status"] not in ("queued", "in_progress"), "the end")
-        return self.read(run)
-
-    def read(self, run: str) -> dict[str, Any]:
-        answer = httpx.get(f"{self.other.url}/v1/responses/resp_{run}", timeout=30)
-        assert answer.status_code == 200, answer.text
-        return dict(answer.json())
+        return ended(self.other.url, run)
 
     def wrote(self, run: str, word: bytes) -> bool:
         """Whether the trace has a word."""
@@ -81,6 +78,17 @@ class Pair:
     def stream(self, run: str, **more: Any) -> str:
         place = f"{self.other.url}/v1/responses/resp_{run}?stream=true"
         return httpx.get(place, timeout=30, **more).text
+
+
+def read(url: str, run: str) -> dict[str, Any]:
+    answer = httpx.get(f"{url}/v1/responses/resp_{run}", timeout=30)
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+def ended(url: str, run: str) -> dict[str, Any]:
+    until(lambda: read(url, run)["status"] not in ("queued", "in_progress"), "the end")
+    return read(url, run)
 
 
 def text_in(stream: str) -> str:
@@ -145,8 +153,7 @@ def test_a_run_whose_server_is_killed_is_finished_by_another(pair: Pair) -> None
     before = threading.Thread(target=lambda: seen.append(pair.stream(run)))
     seen = list[str]()
     before.start()
-    os.kill(pair.process.pid, signal.SIGKILL)
-    pair.expire()
+    pair.kill()
     response = pair.ended(run)
     assert (response["status"], text_of(response)) == ("completed", "alpha answers")
     assert [len(stage.asked(name)) for name in ("planner", "alpha", "beta")] == [1, 2, 2]
@@ -174,20 +181,18 @@ def test_a_stream_is_read_on_behind_what_its_client_saw(pair: Pair) -> None:
     stage = pair.stage
     stage.plan = "alpha | - | Answer it."
     stage.models["alpha"] = once("half", " of it", then=says("alpha answers"))
-    body = {"model": "conductor", "input": "Why?", "background": True, "stream": True}
     lines = list[str]()
-    with httpx.stream("POST", f"{pair.url}/v1/responses", json=body, timeout=30) as answer:
+    with httpx.stream("POST", f"{pair.url}/v1/responses", json=ASKED | {"stream": True}, timeout=30) as answer:
         for line in answer.iter_lines():
             lines.append(line)
             if line == "" and " of it" in lines[-2]:
-                os.kill(pair.process.pid, signal.SIGKILL)
+                pair.kill()
                 break
-    pair.expire()
     last = lines[-4].removeprefix("id: ")
     run = last.removeprefix("resp_").partition(":")[0]
     assert pair.ended(run)["status"] == "completed"
     told = [*events("\n".join(lines)), *events(pair.stream(run, headers={"last-event-id": last}))]
-    shown = "".join(each["delta"] for each in told if each["type"] == "response.output_text.delta")
+    shown = "".join(deltas(told))
     (whole,) = [each["text"] for each in told if each["type"] == "response.output_text.done"]
     assert shown == whole == "half of it\n\nalpha answers"
 
@@ -198,22 +203,15 @@ def test_a_server_that_comes_back_late_writes_nothing_and_calls_nobody(pair: Pai
     stage.models["beta"] = once("late", then=says("beta answers"), go=go)
     run = pair.begin()
     until(lambda: stage.asked("beta") and pair.wrote(run, b"step_finished"), "a step")
-    os.kill(pair.process.pid, signal.SIGSTOP)
+    pair.process.send_signal(signal.SIGSTOP)
     pair.expire()
     assert text_of(pair.ended(run)) == "alpha answers"
     lines = pair.state.traces.lines_of(run)
     go.set()
-    os.kill(pair.process.pid, signal.SIGCONT)
+    pair.process.send_signal(signal.SIGCONT)
     open_holds = "SELECT count(*) FROM conductor_calls WHERE owner IS NOT NULL"
     until(lambda: pair.query(open_holds) == [(0,)], "the late call to be settled")
-    late = until(
-        lambda: (
-            (found := httpx.get(f"{pair.url}/v1/responses/resp_{run}", timeout=30).json())["status"] == "completed"
-            and found
-        ),
-        "the late server to read what the other one wrote",
-    )
-    assert text_of(late) == "alpha answers"
+    assert text_of(ended(pair.url, run)) == "alpha answers", "the late server reads what the other one wrote"
     assert pair.state.traces.lines_of(run) == lines
     assert [len(stage.asked(name)) for name in ("planner", "alpha", "beta")] == [1, 2, 2]
 
@@ -233,14 +231,13 @@ def test_a_run_is_cancelled_by_a_server_that_does_not_drive_it(pair: Pair) -> No
 def test_a_run_that_was_only_announced_is_begun_by_another(pair: Pair) -> None:
     """A server that was told to take a run and was killed before it began loses nothing."""
     pair.process.send_signal(signal.SIGSTOP)
-    asked = '{"path": "/v1/responses", "body": {"model": "conductor", "input": "Why?", "background": true}, '
-    asked += '"origin": "serve", "key": "k", "purpose": null}'
+    job = json.dumps({"path": "/v1/responses", "body": ASKED, "origin": "serve", "key": "k", "purpose": None})
     run = "20991231-235959-00000a"
     pair.query(
         "INSERT INTO conductor_leases (run, owner, until, size, written, job) VALUES"
-        f" ('{run}', 'gone', clock_timestamp() + interval '1 min', 0, 0, '{asked}')"
+        f" ('{run}', 'gone', clock_timestamp() + interval '1 min', 0, 0, '{job}')"
     )
-    assert pair.read(run)["status"] == "queued"
+    assert read(pair.other.url, run)["status"] == "queued"
     pair.expire()
     assert text_of(pair.ended(run)) == "alpha answers"
 
@@ -257,8 +254,7 @@ def test_a_server_that_is_told_to_end_hands_its_runs_over(pair: Pair) -> None:
     pair.process.send_signal(signal.SIGTERM)
     pair.process.wait(30)
     assert text_of(pair.ended(run)) == "alpha answers"
-    streamed = [each["delta"] for each in events(pair.stream(run)) if each["type"] == "response.output_text.delta"]
-    assert "".join(streamed) == "half\n\nalpha answers"
+    assert "".join(deltas(events(pair.stream(run)))) == "half\n\nalpha answers"
     assert [len(stage.asked(name)) for name in ("planner", "alpha")] == [1, 2]
 
 
@@ -278,9 +274,8 @@ def test_a_client_that_repeats_its_key_gets_the_run_that_another_server_took(pai
     runs = "SELECT run FROM conductor_runs"
     until(lambda: any(pair.wrote(run, b"step_finished") for (run,) in pair.query(runs)), "a step")
     until(lambda: stage.asked("beta"), "a call")
-    os.kill(pair.process.pid, signal.SIGKILL)
+    pair.kill()
     first.join(30)
-    pair.expire()
     answer = ask(pair.other.url).json()
     assert answer["choices"][0]["message"]["content"] == "alpha answers"
     assert [len(stage.asked(name)) for name in ("planner", "beta")] == [1, 2]
@@ -301,29 +296,18 @@ def test_a_batch_whose_server_is_killed_is_finished_by_another(pair: Pair, monke
         await says("done")(seen, wire)
 
     stage.models["alpha"] = answer
-    body = {"model": "conductor"}
-    lines = [
-        {
-            "custom_id": f"q{number}",
-            "method": "POST",
-            "url": "/v1/responses",
-            "body": body | {"input": f"number {number}"},
-        }
-        for number in range(8)
-    ]
-    with openai.OpenAI(base_url=f"{pair.url}/v1", api_key="none", max_retries=0) as at:
-        file = "".join(f"{json.dumps(each)}\n" for each in lines).encode()
-        source = at.files.create(file=("q.jsonl", file), purpose="batch").id
-        begun = at.batches.create(input_file_id=source, endpoint="/v1/responses", completion_window="24h")
-    find = "SELECT count(*) FROM conductor_pieces WHERE id <> %s"
-    until(lambda: pair.state.database.call(find, source)[0][0] and len(asked) > 5, "some answers")
-    os.kill(pair.process.pid, signal.SIGKILL)
+    with client(pair.url) as at:
+        begun = begin(at, [line(number) for number in range(8)])
+    find = f"SELECT count(*) FROM conductor_pieces WHERE id <> '{begun.input_file_id}'"
+    until(lambda: pair.query(find)[0][0] and len(asked) > 5, "some answers")
+    pair.process.kill()
     before = b"".join(pair.state.served_files.content(f"file-{begun.id[6:-1]}0")).decode()  # type: ignore[arg-type]
     stored.set()
-    pair.query("UPDATE conductor_served SET until = clock_timestamp() - interval '1 s'")
-    with openai.OpenAI(base_url=f"{pair.other.url}/v1", api_key="none", max_retries=0) as at:
-        done = until(lambda: (found := at.batches.retrieve(begun.id)).status == "completed" and found, "the end")
+    pair.expire("served")
+    with client(pair.other) as at:
+        done = over(at, begun.id)
         answers = at.files.content(done.output_file_id).text
+    assert done.status == "completed"
     assert before
     assert answers.startswith(before)
     assert sorted(json.loads(each)["custom_id"] for each in answers.splitlines()) == [f"q{n}" for n in range(8)]

@@ -18,7 +18,6 @@ from conductor_cli.server.api.errors import error_body
 from conductor_cli.server.api.request import (
     AnswerEncoder,
     ClientApi,
-    ClientRequest,
     RequestError,
     ServedAnswer,
     ServedUsage,
@@ -28,13 +27,16 @@ from conductor_cli.server.api.request import (
 RUN = "20261122-201500-abcd"
 
 USAGE = ServedUsage(
-    answer=Usage(tokens_in=212, tokens_out=522, tokens_cached=100, tokens_reasoning=40, cost=Decimal("0.02"), calls=1),
+    answer=Usage(
+        tokens_in=212, tokens_out=522, tokens_cached=100, tokens_stored=12, tokens_reasoning=40, cost=Decimal("0.02"),
+        calls=1,
+    ),
     orchestration=Usage(tokens_in=5463, tokens_out=1053, tokens_cached=7, cost=Decimal("0.10"), calls=3, unpriced=1),
     steps=(
         StepUsage(step=1, worker="bob", model="b-1", usage=Usage(tokens_in=5000, tokens_out=1000, calls=2)),
         StepUsage(step=2, worker="alice", model="a-1", usage=Usage(tokens_in=212, tokens_out=522, calls=1)),
     ),
-)
+)  # fmt: skip
 
 CALLS = (
     ToolCall(id="call_one", name="edit", arguments='{"file": "a.py"}'),
@@ -48,9 +50,11 @@ def outcome(
     return ServedAnswer(run=RUN, text=text, finish=finish, usage=USAGE, reasoning=reasoning, tool_calls=calls)
 
 
-def refusal(api: ClientApi, body: Mapping[str, Any]) -> RequestError:
+def refusal(api: ClientApi, body: Mapping[str, Any], param: str, status: int = 400) -> RequestError:
+    """The error of a body that is refused because of this field."""
     with pytest.raises(RequestError) as caught:
         api.parse(body)
+    assert (caught.value.status, caught.value.param) == (status, param)
     return caught.value
 
 
@@ -61,55 +65,37 @@ def data_url(data: bytes, media_type: str = "image/png") -> str:
 def written(encoder: AnswerEncoder, end: ServedAnswer, *, pieces: tuple[str, ...] = ()) -> bytes:
     half = len(end.text) // 2
     return b"".join([
-        encoder.begin(),
-        encoder.heartbeat(),
-        *(encoder.reasoning(piece) for piece in pieces),
-        encoder.heartbeat(),
-        encoder.text(end.text[:half]),
-        encoder.text(end.text[half:]),
-        *(encoder.tool_call(call) for call in end.tool_calls),
+        encoder.begin(), encoder.heartbeat(), *map(encoder.reasoning, pieces), encoder.heartbeat(),
+        encoder.text(end.text[:half]), encoder.text(end.text[half:]), *map(encoder.tool_call, end.tool_calls),
         encoder.end(end),
     ])  # fmt: skip
 
 
 def events(stream: bytes) -> Iterator[dict[str, Any]]:
-    for line in stream.decode("ascii").split("\n"):
-        if line.startswith("data: {"):
-            yield json.loads(line.removeprefix("data: "))
+    """The data of the events; one that has a type is named after it."""
+    for block in stream.decode("ascii").split("\n\n"):
+        head, _, data = block.rpartition("\n")
+        if data.startswith("data: {"):
+            event = json.loads(data.removeprefix("data: "))
+            assert head.rpartition("\n")[2] == (f"event: {event['type']}" if "type" in event else "")
+            yield event
 
 
-class Sdk:
-    """The OpenAI SDK, whose requests an API parses and whose answers its encoder writes: no server between them.
+def failing_sdk(api: ClientApi, error: RequestError) -> openai.OpenAI:
+    """The OpenAI SDK, whose requests an API parses: no server between them. Each run that begins ends with `error`."""
 
-    `requests` has what was parsed. An error of the API is answered as the server does it.
-    """
-
-    def __init__(
-        self, api: ClientApi, end: ServedAnswer | RequestError, pieces: tuple[str, ...] = ("Plan.\n",)
-    ) -> None:
-        self.api, self.end, self.pieces = api, end, pieces
-        self.requests: list[ClientRequest] = []
-        self.client = openai.OpenAI(
-            api_key="none", base_url="http://loopback/v1", max_retries=0,
-            http_client=httpx.Client(transport=httpx.MockTransport(self._answer)),
-        )  # fmt: skip
-
-    def _answer(self, sent: httpx.Request) -> httpx.Response:
+    def answer(sent: httpx.Request) -> httpx.Response:
         try:
-            request = self.api.parse(json.loads(sent.content))
-        except RequestError as error:
-            return httpx.Response(error.status, json=error_body(error))
-        self.requests.append(request)
-        encoder = self.api.encoder(request, RUN, 1_790_000_000)
-        if not request.stream:
-            failed = isinstance(self.end, RequestError)
-            value = encoder.whole_failed(self.end) if failed else encoder.whole(self.end)  # type: ignore[arg-type]
-            # As after a long time, when the server has shown that it lives.
-            return httpx.Response(
-                200, headers={"content-type": "application/json"}, content=b"\n\n" + json.dumps(value).encode()
-            )
-        if isinstance(self.end, RequestError):
-            stream = encoder.begin() + encoder.text("He") + encoder.failed(self.end)
+            request = api.parse(json.loads(sent.content))
+        except RequestError as refused:
+            return httpx.Response(refused.status, json=error_body(refused))
+        encoder = api.encoder(request, RUN, 1_790_000_000)
+        if request.stream:
+            stream = encoder.begin() + encoder.text("He") + encoder.failed(error)
             return httpx.Response(200, headers={"content-type": "text/event-stream"}, content=stream)
-        stream = written(encoder, self.end, pieces=self.pieces)
-        return httpx.Response(200, headers={"content-type": "text/event-stream"}, content=stream)
+        # As after a long time, when the server has shown that it lives.
+        whole = b"\n\n" + json.dumps(encoder.whole_failed(error)).encode()
+        return httpx.Response(200, headers={"content-type": "application/json"}, content=whole)
+
+    client = httpx.Client(transport=httpx.MockTransport(answer))
+    return openai.OpenAI(api_key="none", base_url="http://loopback/v1", max_retries=0, http_client=client)

@@ -17,14 +17,12 @@ from conductor_cli.server.api.bodies import require_schema
 from conductor_cli.server.api.chat_completions import ChatCompletionsApi
 from conductor_cli.server.api.request import ClientRequest, RequestError
 from tests.media_files import png
-from tests.server.api.samples import CALLS, RUN, Sdk, data_url, events, outcome, refusal, written
+from tests.server.api.samples import CALLS, RUN, data_url, events, failing_sdk, outcome, refusal, written
 
 API = ChatCompletionsApi()
 ASKED: dict[str, Any] = {"model": "conductor", "messages": [{"role": "user", "content": "Hi"}]}
-EDIT = {
-    "type": "function",
-    "function": {"name": "edit", "description": "Edits.", "parameters": {"type": "object", "properties": {}}},
-}
+SCHEMA = {"type": "object", "properties": {}}
+EDIT = {"type": "function", "function": {"name": "edit", "description": "Edits.", "parameters": SCHEMA}}
 
 
 def parsed(messages: list[Any] | None = None, **fields: Any) -> ClientRequest:
@@ -218,9 +216,7 @@ def test_a_choice_of_tools_narrows_them() -> None:
     ],
 )
 def test_what_cannot_be_served_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
-    error = refusal(API, {**ASKED, **fields})
-    assert (error.status, error.param) == (400, param)
-    assert error.message.startswith(param)
+    assert refusal(API, {**ASKED, **fields}, param).message.startswith(param)
 
 
 @pytest.mark.parametrize(
@@ -237,8 +233,8 @@ def test_what_cannot_be_served_is_refused_by_name(fields: dict[str, Any], param:
 )
 def test_an_image_that_cannot_be_read_is_refused(url: str, code: str) -> None:
     part = {"type": "image_url", "image_url": {"url": url}}
-    error = refusal(API, {**ASKED, "messages": [{"role": "user", "content": [part]}]})
-    assert (error.code, error.param) == (code, "messages[0].content[0].image_url")
+    body = {**ASKED, "messages": [{"role": "user", "content": [part]}]}
+    assert refusal(API, body, "messages[0].content[0].image_url").code == code
 
 
 # Answers
@@ -253,9 +249,8 @@ def test_a_stream_begins_with_the_role_and_ends_with_done() -> None:
     assert [getattr(choice.delta, "reasoning_content", "") for choice in choices][1] == "Plan.\n"
     calls = [call for choice in choices for call in choice.delta.tool_calls or ()]
     assert [(call.index, call.id, call.type) for call in calls] == [
-        (0, "call_one", "function"),
-        (1, "call_two", "function"),
-    ]
+        (0, "call_one", "function"), (1, "call_two", "function"),
+    ]  # fmt: skip
     assert [choice.finish_reason for choice in choices if choice.finish_reason] == ["tool_calls"]
     assert {chunk.id for chunk in chunks} == {f"chatcmpl-{RUN}"}
     assert stream.endswith(b"data: [DONE]\n\n")
@@ -324,21 +319,16 @@ def test_text_that_is_no_valid_unicode_does_not_break_the_stream() -> None:
 
 
 def test_the_sdk_shows_errors() -> None:
-    """Before the stream as a status, in its middle as an error; each with our words."""
-    sdk = Sdk(API, RequestError(502, "workers_failed", "both workers failed"))
-    messages: Any = [{"role": "user", "content": "Hi"}]
+    """Before the stream as a status, in its middle as an error, after a status in the envelope; each with our words."""
+    ask: Any = failing_sdk(API, RequestError(502, "workers_failed", "both workers failed")).chat.completions.create
     with pytest.raises(openai.BadRequestError, match="n must be 1") as refused:
-        sdk.client.chat.completions.create(model="conductor", messages=messages, n=2)
+        ask(**ASKED, n=2)
     assert (refused.value.param, refused.value.type) == ("n", "invalid_request_error")
     with pytest.raises(openai.APIError, match="both workers failed"):
-        list(sdk.client.chat.completions.create(model="conductor", messages=messages, stream=True))
-
-
-def test_an_error_after_the_status_is_in_the_envelope() -> None:
-    sdk = Sdk(API, RequestError(502, "workers_failed", "both workers failed"))
-    answer = sdk.client.chat.completions.create(model="conductor", messages=[{"role": "user", "content": "Why?"}])
+        list(ask(**ASKED, stream=True))
+    answer = ask(**ASKED)
     assert not answer.choices
-    assert answer.error["message"] == "both workers failed"  # type: ignore[attr-defined]
+    assert answer.error["message"] == "both workers failed"
 
 
 @pytest.mark.parametrize(("error", "word"), [

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import base64
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from conductor_cli.core.chat import Message, Tool, ToolCall
-from conductor_cli.core.usage import Usage
 from conductor_cli.server.api.errors import error_body
 from conductor_cli.server.api.messages import MessagesApi, MessagesEncoder
-from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer, ServedUsage
+from conductor_cli.server.api.request import ClientRequest, RequestError
 from tests.media_files import pdf, png
+from tests.server.api.samples import RUN, events, outcome, refusal
 
 API = MessagesApi()
 ASKED = {"model": "conductor", "max_tokens": 100, "messages": [{"role": "user", "content": "Hello."}]}
@@ -81,10 +80,8 @@ def test_calls_and_results_of_a_conversation_are_read() -> None:
         ),
     )  # fmt: skip
     _, reply, failed, seen, empty, said = request.messages
-    assert (reply.content, reply.tool_calls) == (
-        "I edit it.",
-        (ToolCall(id="call_1", name="edit", arguments='{"a": 1}'),),
-    )
+    asked = (ToolCall(id="call_1", name="edit", arguments='{"a": 1}'),)
+    assert (reply.content, reply.tool_calls) == ("I edit it.", asked)
     assert (failed.content, failed.is_error, failed.tool_call_id) == ("failed", True, "call_1")
     assert (seen.content, [each.media_type for each in seen.attachments]) == ("see", ["image/png"])
     assert request.blobs[seen.attachments[0].sha256] == png(4, 3)
@@ -93,11 +90,8 @@ def test_calls_and_results_of_a_conversation_are_read() -> None:
 
 def test_documents_are_attached_or_quoted() -> None:
     drawn = {"type": "document", "title": "plan.pdf", "source": base64_source(pdf("Hi"), "application/pdf")}
-    plain = {
-        "type": "document",
-        "title": "a.txt",
-        "source": {"type": "text", "media_type": "text/plain", "data": "abc"},
-    }
+    source = {"type": "text", "media_type": "text/plain", "data": "abc"}
+    plain = {"type": "document", "title": "a.txt", "source": source}
     (message,) = parsed(user(drawn, plain, text("Compare."))).messages
     assert [(each.name, each.kind) for each in message.attachments] == [("plan.pdf", "pdf")]
     assert 'name="a.txt"' in message.content
@@ -145,14 +139,13 @@ def test_tools_that_no_client_runs_are_left_out_or_needed(
     assert ([tool.name for tool in read.tools], read.hosted) == (tools, hosted)
 
 
-@pytest.mark.parametrize("field", ["output_config", "output_format"])
-def test_a_json_schema_of_the_answer_is_read(field: str) -> None:
+def test_a_json_schema_of_the_answer_is_read() -> None:
     form = {"type": "json_schema", "schema": {"type": "object"}}
-    value = {"format": form} if field == "output_config" else form
-    read = parsed(**{field: value})
-    assert read.schema == {"type": "object"}
-    where = "output_config.format.schema" if field == "output_config" else "output_format.schema"
-    assert read.schema_field == where
+    for read, field in (
+        (parsed(output_config={"format": form}), "output_config.format.schema"),
+        (parsed(output_format=form), "output_format.schema"),
+    ):
+        assert (read.schema, read.schema_field) == ({"type": "object"}, field)
 
 
 @pytest.mark.parametrize(
@@ -182,10 +175,7 @@ def test_a_json_schema_of_the_answer_is_read(field: str) -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_served_is_refused_by_name(more: dict[str, Any], param: str) -> None:
-    with pytest.raises(RequestError) as caught:
-        parsed(**more)
-    envelope = error_body(caught.value, "/v1/messages")
-    assert (caught.value.status, caught.value.param) == (400, param)
+    envelope = error_body(refusal(API, {**ASKED, **more}, param), "/v1/messages")
     assert envelope["error"]["type"] == "invalid_request_error"
     assert param in envelope["error"]["message"]
 
@@ -199,26 +189,9 @@ def test_tokens_are_counted_by_length() -> None:
 
 # The answer
 
-USAGE = ServedUsage(
-    answer=Usage(tokens_in=100, tokens_out=20, tokens_cached=60, tokens_stored=10, calls=1),
-    orchestration=Usage(tokens_in=5, tokens_out=7, calls=1),
-)
-
-
-def outcome(**how: Any) -> ServedAnswer:
-    return ServedAnswer(**{"run": "r1", "text": "Hi!", "finish": "stop", "usage": USAGE, **how})
-
 
 def encoder(*, thinks: bool = True) -> MessagesEncoder:
-    return API.encoder(parsed(thinking={"type": "enabled" if thinks else "disabled"}), "r1", 0)
-
-
-def events(stream: bytes) -> Iterator[dict[str, Any]]:
-    for block in stream.decode().split("\n\n")[:-1]:
-        name, data = block.split("\n")
-        event = json.loads(data.removeprefix("data: "))
-        assert name == f"event: {event['type']}"
-        yield event
+    return API.encoder(parsed(thinking={"type": "enabled" if thinks else "disabled"}), RUN, 0)
 
 
 def told(stream: bytes) -> list[str]:
@@ -257,10 +230,10 @@ def test_a_stream_has_thinking_then_text() -> None:
     assert start["message"]["usage"]["input_tokens"] > 0
     assert end["delta"] == {"stop_reason": "end_turn", "stop_sequence": None}
     assert {name: end["usage"][name] for name in ("input_tokens", "cache_read_input_tokens", "output_tokens")} == {
-        "input_tokens": 30, "cache_read_input_tokens": 60, "output_tokens": 20,
+        "input_tokens": 100, "cache_read_input_tokens": 100, "output_tokens": 522,
     }  # fmt: skip
-    assert end["conductor"]["run"] == "r1"
-    assert end["conductor"]["usage"]["orchestration"]["output_tokens"] == 7
+    assert end["conductor"]["run"] == RUN
+    assert end["conductor"]["usage"]["orchestration"]["output_tokens"] == 1053
 
 
 def test_without_thinking_the_first_block_is_the_text() -> None:
@@ -273,7 +246,7 @@ def test_without_thinking_the_first_block_is_the_text() -> None:
 def test_calls_are_blocks_of_their_own() -> None:
     out = encoder(thinks=False)
     stream = out.begin() + out.text("I edit.") + out.tool_call(CALL) + out.tool_call(CALL)
-    stream += out.end(outcome(finish="tool", tool_calls=(CALL, CALL)))
+    stream += out.end(outcome(finish="tool", calls=(CALL, CALL)))
     assert told(stream)[4:] == ["+tool_use", CALL.arguments, "-"] * 2 + ["message_delta", "message_stop"]
     assert list(events(stream))[-2]["delta"]["stop_reason"] == "tool_use"
 
@@ -288,18 +261,22 @@ def test_a_failure_ends_the_open_block_and_is_told() -> None:
     stream = out.begin() + out.failed(RequestError(502, "workers_failed", "all workers failed"))
     assert told(stream) == ["message_start", "+thinking", "conductor", "-", "error"]
     assert list(events(stream))[-1] == {
-        "type": "error", "error": {"type": "api_error", "message": "all workers failed"}, "request_id": "r1",
+        "type": "error", "error": {"type": "api_error", "message": "all workers failed"}, "request_id": RUN,
     }  # fmt: skip
 
 
 def test_a_whole_answer_has_the_same_parts() -> None:
-    whole = encoder().whole(outcome(reasoning="plan", finish="tool", tool_calls=(CALL,)))
+    whole = encoder().whole(outcome(reasoning="plan", finish="tool", calls=(CALL,)))
     assert [block["type"] for block in whole["content"]] == ["thinking", "text", "tool_use"]
-    assert (whole["content"][2]["input"], whole["stop_reason"], whole["id"]) == ({"file": "a.py"}, "tool_use", "msg_r1")
+    assert (whole["content"][2]["input"], whole["stop_reason"], whole["id"]) == (
+        {"file": "a.py"},
+        "tool_use",
+        f"msg_{RUN}",
+    )
     assert encoder().whole(outcome(finish="length"))["stop_reason"] == "max_tokens"
 
 
 def test_arguments_that_are_no_object_are_shown_to_the_client() -> None:
     broken = ToolCall(id="a", name="edit", arguments='{"file": ')
-    whole = encoder().whole(outcome(tool_calls=(broken,)))
+    whole = encoder().whole(outcome(calls=(broken,)))
     assert whole["content"][1]["input"] == {"arguments": '{"file": '}
