@@ -40,14 +40,10 @@ def test_a_stream_that_unpacks_to_hundreds_of_megabytes_is_not_unpacked(twice: b
     assert (found.problem, found.text) == ("memory", "")
 
 
-@pytest.mark.parametrize(
-    ("part", "instead"),
-    [
-        (b"/Type /Catalog", b"/Type /Catalog /X " + b"<< /A " * 50_000 + b"1" + b" >>" * 50_000),
-        (b"/Kids [4 0 R]", b"/Kids [2 0 R]"),
-    ],
-    ids=["nested deeply", "pages in a loop"],
-)
+@pytest.mark.parametrize(("part", "instead"), [
+    (b"/Type /Catalog", b"/Type /Catalog /X " + b"<< /A " * 50_000 + b"1" + b" >>" * 50_000),
+    (b"/Kids [4 0 R]", b"/Kids [2 0 R]"),
+], ids=["nested deeply", "pages in a loop"])  # fmt: skip
 def test_a_structure_that_never_ends_is_damage(part: bytes, instead: bytes) -> None:
     assert read_pdf(pdf("x").replace(part, instead)).problem == "damaged"
 

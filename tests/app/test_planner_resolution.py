@@ -117,16 +117,13 @@ def test_a_worker_without_a_model_of_its_own_is_named_by_its_preset(stage: Stage
     assert {item["name"]: item["model"] for item in done.events[0]["pool"]["workers"]}["big"] == "gpt-6.1-sol"
 
 
-@pytest.mark.parametrize(
-    ("conductor", "hint"),
-    [
-        ("127.0.0.1:8080/v1", "did you mean http://127.0.0.1:8080/v1?"),
-        ("qwen2.5-7b-q4km", "did you mean qwen2.5-7b-q4_k_m?"),
-        ("alhpa", "did you mean alpha?"),
-        ("zzz", "conductor model list, "),
-        ("openai", "did you mean openai/gpt-"),
-    ],
-)
+@pytest.mark.parametrize(("conductor", "hint"), [
+    ("127.0.0.1:8080/v1", "did you mean http://127.0.0.1:8080/v1?"),
+    ("qwen2.5-7b-q4km", "did you mean qwen2.5-7b-q4_k_m?"),
+    ("alhpa", "did you mean alpha?"),
+    ("zzz", "conductor model list, "),
+    ("openai", "did you mean openai/gpt-"),
+])  # fmt: skip
 def test_an_unknown_model_is_answered_with_what_was_probably_meant(stage: Stage, conductor: str, hint: str) -> None:
     """A URL without its scheme, a stored or known model, a worker; else where to look."""
     done = stage.inside("ask", "Why?", "--conductor", conductor)

@@ -32,18 +32,15 @@ def _forget(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     telemetry._provider_for.cache_clear()
 
 
-@pytest.mark.parametrize(
-    ("environ", "traces"),
-    [
-        ({}, ()),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a"}, ("otlp",)),
-        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://a"}, ("otlp",)),
-        ({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://a", "OTEL_METRICS_EXPORTER": "otlp"}, ()),
-        ({"OTEL_TRACES_EXPORTER": "console, otlp"}, ("console", "otlp")),
-        ({"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://a"}, ()),
-        ({"OTEL_SDK_DISABLED": "true", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://a"}, ()),
-    ],
-)
+@pytest.mark.parametrize(("environ", "traces"), [
+    ({}, ()),
+    ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a"}, ("otlp",)),
+    ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://a"}, ("otlp",)),
+    ({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://a", "OTEL_METRICS_EXPORTER": "otlp"}, ()),
+    ({"OTEL_TRACES_EXPORTER": "console, otlp"}, ("console", "otlp")),
+    ({"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://a"}, ()),
+    ({"OTEL_SDK_DISABLED": "true", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://a"}, ()),
+])  # fmt: skip
 def test_only_a_named_exporter_switches_it_on(environ: dict[str, str], traces: tuple[str, ...]) -> None:
     assert exporter_names(environ) == traces
     assert watch_run() is None

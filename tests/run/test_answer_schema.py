@@ -21,13 +21,11 @@ SCHEMA = {"type": "object", "properties": {"apples": {"type": "integer"}}, "requ
 ASKED = replace(QUESTION, schema=SCHEMA)
 
 
-@pytest.mark.parametrize(
-    ("answer", "fault"),
-    [
-        ('{"apples": 3}', ""), ("three", NOT_JSON), ('```json\n{"apples": 3}\n```', NOT_JSON),
-        ("[" * 100_000, NOT_JSON), ('{"apples": "3"}', "apples: '3' is not of type 'integer'"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("answer", "fault"), [
+    ('{"apples": 3}', ""), ("three", NOT_JSON), ('```json\n{"apples": 3}\n```', NOT_JSON),
+    ("[" * 100_000, NOT_JSON),
+    ('{"apples": "3"}', "apples: '3' is not of type 'integer'"),
+])  # fmt: skip
 def test_what_an_answer_breaks_is_named(answer: str, fault: str) -> None:
     assert asyncio.run(schema_fault(answer, SCHEMA)) == fault
 

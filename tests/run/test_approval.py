@@ -131,16 +131,13 @@ def test_a_resumed_run_with_finished_steps_is_offered_and_not_edited() -> None:
     assert decided(again, Decision(), resume=stopped.trace)[0].trace.answer == "b"
 
 
-@pytest.mark.parametrize(
-    ("plan", "problem"),
-    [
-        (plan_of(("eve", [])), "step 1 names a worker that is not in the pool: 'eve'"),
-        (plan_of(*[("ann", ())] * 3), "step 3 exceeds the limit of 2 steps"),
-        (plan_of(("cyd", [])), "the plan names cyd, which cannot be used: no key"),
-        (plan_of(("ann", [2])), "step 1 cannot see itself or a later step: 2"),
-        (plan_of(("bob", [])), ""),
-    ],
-)
+@pytest.mark.parametrize(("plan", "problem"), [
+    (plan_of(("eve", [])), "step 1 names a worker that is not in the pool: 'eve'"),
+    (plan_of(*[("ann", ())] * 3), "step 3 exceeds the limit of 2 steps"),
+    (plan_of(("cyd", [])), "the plan names cyd, which cannot be used: no key"),
+    (plan_of(("ann", [2])), "step 1 cannot see itself or a later step: 2"),
+    (plan_of(("bob", [])), ""),
+])  # fmt: skip
 def test_an_edited_plan_is_checked_first(plan: Plan, problem: str) -> None:
     gone = Failure(kind="key", message="no key")
     conductor = setting("A | - | one", limits=Limits(steps=2), unavailable={"cyd": gone}, clock=lambda: 0.0)

@@ -66,16 +66,13 @@ def test_the_answering_step_continues_the_clients_own_conversation() -> None:
     assert "Your subtask: find the function" in first.messages[-1].content
 
 
-@pytest.mark.parametrize(
-    ("options", "asked_for", "sent", "known"),
-    [
-        ({}, 64_000, 64_000, None), ({}, 77, 77, None), ({}, None, 32_000, None), ({"max_tokens": 500}, 32_000, 500, 9),
-        ({"max_tokens": 500}, 77, 77, None), ({"max_tokens": 500}, None, 500, None),
-        ({"max_tokens": 50_000}, None, 50_000, None),
-        ({"context": 20_000}, 32_000, 19_870, None), ({"context": 2000}, None, 4096, None),
-        ({}, None, 128_000, 128_000), ({}, 64_000, 16_384, 16_384),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("options", "asked_for", "sent", "known"), [
+    ({}, 64_000, 64_000, None), ({}, 77, 77, None), ({}, None, 32_000, None),
+    ({"max_tokens": 500}, 32_000, 500, 9), ({"max_tokens": 500}, 77, 77, None),
+    ({"max_tokens": 500}, None, 500, None), ({"max_tokens": 50_000}, None, 50_000, None),
+    ({"context": 20_000}, 32_000, 19_870, None), ({"context": 2000}, None, 4096, None),
+    ({}, None, 128_000, 128_000), ({}, 64_000, 16_384, 16_384),
+])  # fmt: skip
 def test_the_clients_limit_counts_unless_the_model_or_the_user_sets_a_lower_one(
     options: dict[str, Any], asked_for: int | None, sent: int, known: int | None
 ) -> None:

@@ -165,14 +165,11 @@ def test_what_follows_a_whole_plan_is_not_waited_for() -> None:
     assert of(events, ev.PlanReady)[0].usage.tokens_in > 0
 
 
-@pytest.mark.parametrize(
-    ("reason", "kind", "code", "hint"),
-    [
-        ("auth", "key", 4, "do this"),
-        ("missing", "conductor", 5, "do this"),
-        ("length", "conductor", 5, "give it a larger context: conductor config set conductor.context N"),
-    ],
-)
+@pytest.mark.parametrize(("reason", "kind", "code", "hint"), [
+    ("auth", "key", 4, "do this"),
+    ("missing", "conductor", 5, "do this"),
+    ("length", "conductor", 5, "give it a larger context: conductor config set conductor.context N"),
+])  # fmt: skip
 def test_a_conductor_that_cannot_plan_ends_the_run(
     reason: ModelErrorReason, kind: FailureKind, code: int, hint: str
 ) -> None:

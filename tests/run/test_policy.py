@@ -229,14 +229,11 @@ def test_a_given_plan_is_checked_before_any_call() -> None:
         play(desk(None, Policy(deny=("provider:north",))), FILES, plan=plan)
 
 
-@pytest.mark.parametrize(
-    ("policy", "recipient", "said"),
-    [
-        (Policy(local_only=True), "north", "policy.local_only keeps everything on this machine, and north is not"),
-        (Policy(deny=("provider:north",)), "north", "policy.deny names provider:north"),
-        (Policy(allow=(("ann",),)), "north", "policy.allow names only ann"),
-    ],
-)
+@pytest.mark.parametrize(("policy", "recipient", "said"), [
+    (Policy(local_only=True), "north", "policy.local_only keeps everything on this machine, and north is not"),
+    (Policy(deny=("provider:north",)), "north", "policy.deny names provider:north"),
+    (Policy(allow=(("ann",),)), "north", "policy.allow names only ann"),
+])  # fmt: skip
 def test_rules_hold_for_the_conductor(policy: Policy, recipient: str, said: str) -> None:
     parties = {**ALL, SELF: party("conductor", recipient)}
     with pytest.raises(PolicyError, match=re.escape(said)):

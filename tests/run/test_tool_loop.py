@@ -131,14 +131,11 @@ def test_usage_of_all_turns_is_summed_and_reserved_turn_by_turn() -> None:
     assert run.state.resources.ledger.spent.calls == 2 + 1  # and planning
 
 
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        (("nothing", {}), "there is no tool 'nothing'; the tools are: look"),
-        (("look", "{not json"), "the arguments are not JSON"),
-        (("look", "[1]"), "the arguments are not a JSON object"),
-    ],
-)
+@pytest.mark.parametrize(("call", "said"), [
+    (("nothing", {}), "there is no tool 'nothing'; the tools are: look"),
+    (("look", "{not json"), "the arguments are not JSON"),
+    (("look", "[1]"), "the arguments are not a JSON object"),
+])  # fmt: skip
 def test_a_wrong_call_goes_back_as_an_error(call: tuple[str, Any], said: str) -> None:
     box = Box()
     model = ScriptedModel([asks(call), ["sorry"]])

@@ -115,20 +115,17 @@ def test_a_batch_is_answered_with_its_failures_in_a_file_of_their_own(stored: St
             at.files.content(begun.input_file_id)
 
 
-@pytest.mark.parametrize(
-    ("lines", "said"),
-    [
-        ([], "no requests"),
-        (["{"], "not valid JSON"),
-        (["7"], "must be a JSON object"),
-        ([line(1), line(1)], "there twice"),
-        ([line(1, custom_id="")], "custom_id"),
-        ([line(1, url="/v1/embeddings")], "not a POST to /v1/chat/completions"),
-        ([line(1, body=[])], "not an object"),
-        ([line(1, body={"stream": True})], "stream"),
-        ([line(number) for number in range(4)], "more than 3 lines"),
-    ],
-)
+@pytest.mark.parametrize(("lines", "said"), [
+    ([], "no requests"),
+    (["{"], "not valid JSON"),
+    (["7"], "must be a JSON object"),
+    ([line(1), line(1)], "there twice"),
+    ([line(1, custom_id="")], "custom_id"),
+    ([line(1, url="/v1/embeddings")], "not a POST to /v1/chat/completions"),
+    ([line(1, body=[])], "not an object"),
+    ([line(1, body={"stream": True})], "stream"),
+    ([line(number) for number in range(4)], "more than 3 lines"),
+])  # fmt: skip
 def test_a_batch_with_a_bad_line_fails_before_anything_is_asked(
     one: Stage, monkeypatch: pytest.MonkeyPatch, lines: list[Any], said: str
 ) -> None:
@@ -248,14 +245,10 @@ def test_each_client_sees_its_own_and_a_limit_of_the_day_lets_a_batch_wait(one: 
     assert "ann" in one.ok("cost", "--by", "key").out
 
 
-@pytest.mark.parametrize(
-    ("fields", "status", "said"),
-    [
-        ({"purpose": "assistants"}, 400, "purpose"),
-        ({}, 400, "purpose"),
-        ({"purpose": "batch"}, 413, "0 MB"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "status", "said"), [
+    ({"purpose": "assistants"}, 400, "purpose"), ({}, 400, "purpose"),
+    ({"purpose": "batch"}, 413, "0 MB"),
+])  # fmt: skip
 def test_an_upload_is_bounded_and_says_what_it_is_for(
     one: Stage, monkeypatch: pytest.MonkeyPatch, fields: dict[str, str], status: int, said: str
 ) -> None:

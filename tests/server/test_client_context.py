@@ -66,35 +66,29 @@ def question_of(talk: tuple[Message, ...]) -> Question:
     return read_conversation(request, {}, {}, lambda _: None, CallIds(b"k" * 32)).question
 
 
-@pytest.mark.parametrize(
-    ("talk", "left"),
-    [
-        (user(CODEX, "Fix it."), "Fix it."),
-        (user(CODEX_PROJECT, CODEX, "Fix it."), "Fix it."),
-        (user(f"<user_instructions>\nUse tabs.\n</user_instructions>\n\n{CODEX}", "Fix it."), "Fix it."),
-        (user(f"{CLAUDE}\n\n\n\nFix it.", CLAUDE_LATE), "Fix it."),
-        (user(f"{CLAUDE}\nFix it.\n\nAlso this.\n{CLAUDE}"), "Fix it.\n\nAlso this."),
-        (user(f"{CLAUDE_COMMAND}\n\n\nFix it."), "Fix it."),
-        (user(f"Fix it.\n\n{AIDER_WHOLE}"), "Fix it."),
-        (user(f"Fix it.\n\n{AIDER_DIFF}"), "Fix it."),
-    ],
-)
+@pytest.mark.parametrize(("talk", "left"), [
+    (user(CODEX, "Fix it."), "Fix it."),
+    (user(CODEX_PROJECT, CODEX, "Fix it."), "Fix it."),
+    (user(f"<user_instructions>\nUse tabs.\n</user_instructions>\n\n{CODEX}", "Fix it."), "Fix it."),
+    (user(f"{CLAUDE}\n\n\n\nFix it.", CLAUDE_LATE), "Fix it."),
+    (user(f"{CLAUDE}\nFix it.\n\nAlso this.\n{CLAUDE}"), "Fix it.\n\nAlso this."),
+    (user(f"{CLAUDE_COMMAND}\n\n\nFix it."), "Fix it."),
+    (user(f"Fix it.\n\n{AIDER_WHOLE}"), "Fix it."),
+    (user(f"Fix it.\n\n{AIDER_DIFF}"), "Fix it."),
+])  # fmt: skip
 def test_the_context_of_known_clients_is_told_from_the_question(talk: tuple[Message, ...], left: str) -> None:
     texts, length = asked(*talk)
     assert "\n".join(filter(None, texts)) == left
     assert length > 40
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "What does <system-reminder> mean in a prompt?",
-        "Explain this:\n<system-reminder>\nIt is never closed.",
-        "Explain this:\n<my_context>\nBe brief.\n</my_context>",
-        "  Keep my spaces, please.  ",
-        "Why does aider write # *SEARCH/REPLACE block* Rules: there?",
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "What does <system-reminder> mean in a prompt?",
+    "Explain this:\n<system-reminder>\nIt is never closed.",
+    "Explain this:\n<my_context>\nBe brief.\n</my_context>",
+    "  Keep my spaces, please.  ",
+    "Why does aider write # *SEARCH/REPLACE block* Rules: there?",
+])  # fmt: skip
 def test_other_texts_are_left_as_they_are(text: str) -> None:
     assert asked(*user(text)) == ([text], 0)
 

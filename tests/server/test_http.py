@@ -61,14 +61,10 @@ def test_what_cannot_begin_is_an_error_status_also_for_a_stream(stage: Stage) ->
     assert missing.status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("refused", "code", "status", "retry"),
-    [
-        (400, "workers_failed", 400, "false"), (401, "upstream_key", 400, "false"),
-        (404, "workers_failed", 400, "false"),
-        (500, "unreachable", 503, None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("refused", "code", "status", "retry"), [
+    (400, "workers_failed", 400, "false"), (401, "upstream_key", 400, "false"),
+    (404, "workers_failed", 400, "false"), (500, "unreachable", 503, None),
+])  # fmt: skip
 def test_a_run_that_fails_says_in_the_stream_and_by_status_whether_to_try_again(
     stage: Stage, refused: int, code: str, status: int, retry: str | None
 ) -> None:

@@ -39,17 +39,13 @@ async def loading(seen: object, wire: object) -> None:
     await wire.json({"error": {"message": "the model is loading"}}, 503)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    ("happens", "said"),
-    [
-        (lambda stage: None, (200, [])),
-        (block_state, (503, ["state"])),
-        (lambda stage: stage.server.close(), (503, ["planner"])),
-        (lambda stage: setattr(stage.server, "script", loading), (503, ["planner"])),
-        (lambda stage: setattr(stage.server, "script", no_models), (200, [])),
-    ],
-    ids=["all is there", "state away", "planner away", "planner loading", "planner without a list"],
-)
+@pytest.mark.parametrize(("happens", "said"), [
+    (lambda stage: None, (200, [])),
+    (block_state, (503, ["state"])),
+    (lambda stage: stage.server.close(), (503, ["planner"])),
+    (lambda stage: setattr(stage.server, "script", loading), (503, ["planner"])),
+    (lambda stage: setattr(stage.server, "script", no_models), (200, [])),
+], ids=["all is there", "state away", "planner away", "planner loading", "planner without a list"])  # fmt: skip
 def test_ready_asks_state_and_planner_and_alive_nobody(
     stage: Stage, happens: Callable[[Stage], None], said: tuple[int, list[str]]
 ) -> None:

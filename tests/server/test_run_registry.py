@@ -139,18 +139,13 @@ def ask_with(server: Serving, headers: dict[str, str], question: str = "Why?") -
     return httpx.post(f"{server.url}/v1/chat/completions", json={"question": question}, headers=headers, timeout=30)
 
 
-@pytest.mark.parametrize(
-    ("header", "first", "second", "resend", "runs"),
-    [
-        ("idempotency-key", "one", "one", 60.0, 1),
-        ("thread-id", "one", "one", 0.0, 1),
-        ("thread-id", "one", "two", 0.0, 2),
-        ("x-claude-code-session-id", "one", "one", 0.0, 1),
-        ("x-session-id", "one", "one", 0.0, 1),
-        ("x-session-id", "one", "one", 60.0, 2),
-        ("x-stainless-retry-count", "0", "0", 0.0, 2),
-    ],
-)
+@pytest.mark.parametrize(("header", "first", "second", "resend", "runs"), [
+    ("idempotency-key", "one", "one", 60.0, 1), ("thread-id", "one", "one", 0.0, 1),
+    ("thread-id", "one", "two", 0.0, 2),
+    ("x-claude-code-session-id", "one", "one", 0.0, 1), ("x-session-id", "one", "one", 0.0, 1),
+    ("x-session-id", "one", "one", 60.0, 2),
+    ("x-stainless-retry-count", "0", "0", 0.0, 2),
+])  # fmt: skip
 def test_a_request_sent_again_is_joined_while_its_first_reader_is_there(
     stage: Stage, gate: Gate, header: str, first: str, second: str, resend: float, runs: int
 ) -> None:

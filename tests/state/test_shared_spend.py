@@ -148,15 +148,12 @@ def test_a_migration_that_fails_leaves_nothing_behind(
     assert found.version() == 0
 
 
-@pytest.mark.parametrize(
-    ("change", "kind", "said"),
-    [
-        ("UPDATE conductor_version SET version = 99", ConfigError, "is of version 99"),
-        ("UPDATE conductor_version SET version = 1", ConfigError, "is of version 1"),
-        ("DELETE FROM conductor_version", ConfigError, "half of a migration"),
-        ("ALTER DATABASE {name} SET default_transaction_read_only = on", StateUnavailable, "is read-only"),
-    ],
-)
+@pytest.mark.parametrize(("change", "kind", "said"), [
+    ("UPDATE conductor_version SET version = 99", ConfigError, "is of version 99"),
+    ("UPDATE conductor_version SET version = 1", ConfigError, "is of version 1"),
+    ("DELETE FROM conductor_version", ConfigError, "half of a migration"),
+    ("ALTER DATABASE {name} SET default_transaction_read_only = on", StateUnavailable, "is read-only"),
+])  # fmt: skip
 def test_a_database_that_cannot_be_used_is_left_alone(
     postgres: Cluster, change: str, kind: type[ConductorError], said: str, opened: Open
 ) -> None:

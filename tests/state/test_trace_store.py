@@ -117,13 +117,10 @@ def test_a_file_without_a_complete_event_can_be_listed_and_removed(tmp_path: Pat
     assert store.runs() == []
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"hello\n", b"\n", b'{"kind":"other"}\n', b"[1]\n", b"\xff\xfe\n", b'{"a":' * 50_000 + b"\n",
-        ev.to_line(ev.PlanDelta(at=0.1, text="x")).encode() + b"\n",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("content", [
+    b"hello\n", b"\n", b'{"kind":"other"}\n', b"[1]\n", b"\xff\xfe\n", b'{"a":' * 50_000 + b"\n",
+    ev.to_line(ev.PlanDelta(at=0.1, text="x")).encode() + b"\n",
+])  # fmt: skip
 def test_a_foreign_file_is_reported(tmp_path: Path, content: bytes) -> None:
     store = TraceStore(tmp_path)
     store.path(RUN).write_bytes(content)

@@ -146,21 +146,18 @@ def test_a_schema_is_read_and_checked() -> None:
 SEARCH = {"type": "web_search_preview_2025_03_11"}
 
 
-@pytest.mark.parametrize(
-    ("fields", "tools", "hosted"),
-    [
-        ({"tools": [EDIT, SEARCH, {"type": "custom", "custom": {"name": "x"}}]}, ["edit"], ()),
-        ({"tools": [SEARCH, {"type": "code_interpreter"}]}, [], ("web_search", "code_interpreter")),
-        ({"tools": [EDIT, SEARCH], "tool_choice": SEARCH}, [], ("web_search",)),
-        ({"tools": [SEARCH], "tool_choice": "required"}, [], ("web_search",)),
-        ({"tools": [SEARCH], "tool_choice": "none"}, [], ()),
-        ({"web_search_options": {}}, [], ("web_search",)),
-        (
-            {"tools": [EDIT, SEARCH], "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [SEARCH]}},
-            [], ("web_search",),
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("fields", "tools", "hosted"), [
+    ({"tools": [EDIT, SEARCH, {"type": "custom", "custom": {"name": "x"}}]}, ["edit"], ()),
+    ({"tools": [SEARCH, {"type": "code_interpreter"}]}, [], ("web_search", "code_interpreter")),
+    ({"tools": [EDIT, SEARCH], "tool_choice": SEARCH}, [], ("web_search",)),
+    ({"tools": [SEARCH], "tool_choice": "required"}, [], ("web_search",)),
+    ({"tools": [SEARCH], "tool_choice": "none"}, [], ()),
+    ({"web_search_options": {}}, [], ("web_search",)),
+    (
+        {"tools": [EDIT, SEARCH], "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [SEARCH]}},
+        [], ("web_search",),
+    ),
+])  # fmt: skip
 def test_tools_that_are_no_functions_are_left_out_or_needed(
     fields: dict[str, Any], tools: list[str], hosted: tuple[str, ...]
 ) -> None:
@@ -180,57 +177,50 @@ def test_a_choice_of_tools_narrows_them() -> None:
     assert ([tool.name for tool in some.tools], some.tool_choice) == (["shell"], "required")
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"model": None}, "model"),
-        ({"messages": []}, "messages"),
-        ({"messages": "Hi"}, "messages"),
-        ({"messages": [1]}, "messages[0]"),
-        ({"messages": [{"role": "robot", "content": "Hi"}]}, "messages[0].role"),
-        ({"messages": [{"role": "user"}]}, "messages[0].content"),
-        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id"),
-        ({"messages": [{"role": "function", "content": "x"}]}, "messages[0].role"),
-        ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "messages[0].content[0].type"),
-        ({"messages": [{"role": "assistant", "tool_calls": [{"id": None}]}]}, "messages[0].tool_calls[0].id"),
-        ({"n": 2}, "n"),
-        ({"logprobs": True}, "logprobs"),
-        ({"functions": [{}]}, "functions"),
-        ({"modalities": ["text", "audio"]}, "modalities"),
-        ({"max_tokens": 0}, "max_tokens"),
-        ({"max_completion_tokens": "many"}, "max_completion_tokens"),
-        ({"temperature": float("nan")}, "temperature"),
-        ({"seed": 2**70}, "seed"),
-        ({"stop": [1]}, "stop[0]"),
-        ({"stream": "yes"}, "stream"),
-        ({"conductor": {"max_cost": 0}}, "conductor.max_cost"),
-        ({"conductor": {"max_cost": "NaN"}}, "conductor.max_cost"),
-        ({"conductor": {"max_costs": 1}}, "conductor"),
-        ({"tools": [{"type": "function"}]}, "tools[0].name"),
-        ({"tools": [EDIT, EDIT]}, "tools[1].function.name"),
-        ({"tool_choice": "required"}, "tool_choice"),
-        ({"tool_choice": "maybe"}, "tool_choice"),
-        ({"tool_choice": {"type": "web_search"}}, "tool_choice.type"),
-        ({"tool_choice": {"type": "function", "function": {"name": "x"}}}, "tool_choice.function.name"),
-        ({"response_format": {"type": "xml"}}, "response_format.type"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "param"), [
+    ({"model": None}, "model"),
+    ({"messages": []}, "messages"),
+    ({"messages": "Hi"}, "messages"),
+    ({"messages": [1]}, "messages[0]"),
+    ({"messages": [{"role": "robot", "content": "Hi"}]}, "messages[0].role"),
+    ({"messages": [{"role": "user"}]}, "messages[0].content"),
+    ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id"),
+    ({"messages": [{"role": "function", "content": "x"}]}, "messages[0].role"),
+    ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "messages[0].content[0].type"),
+    ({"messages": [{"role": "assistant", "tool_calls": [{"id": None}]}]}, "messages[0].tool_calls[0].id"),
+    ({"n": 2}, "n"),
+    ({"logprobs": True}, "logprobs"),
+    ({"functions": [{}]}, "functions"),
+    ({"modalities": ["text", "audio"]}, "modalities"),
+    ({"max_tokens": 0}, "max_tokens"),
+    ({"max_completion_tokens": "many"}, "max_completion_tokens"),
+    ({"temperature": float("nan")}, "temperature"),
+    ({"seed": 2**70}, "seed"),
+    ({"stop": [1]}, "stop[0]"),
+    ({"stream": "yes"}, "stream"),
+    ({"conductor": {"max_cost": 0}}, "conductor.max_cost"),
+    ({"conductor": {"max_cost": "NaN"}}, "conductor.max_cost"),
+    ({"conductor": {"max_costs": 1}}, "conductor"),
+    ({"tools": [{"type": "function"}]}, "tools[0].name"),
+    ({"tools": [EDIT, EDIT]}, "tools[1].function.name"),
+    ({"tool_choice": "required"}, "tool_choice"),
+    ({"tool_choice": "maybe"}, "tool_choice"),
+    ({"tool_choice": {"type": "web_search"}}, "tool_choice.type"),
+    ({"tool_choice": {"type": "function", "function": {"name": "x"}}}, "tool_choice.function.name"),
+    ({"response_format": {"type": "xml"}}, "response_format.type"),
+])  # fmt: skip
 def test_what_cannot_be_served_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
     assert refusal(API, {**ASKED, **fields}, param).message.startswith(param)
 
 
-@pytest.mark.parametrize(
-    ("url", "code"),
-    [
-        ("https://example.org/a.png", "invalid_image_url"),
-        ("file:///etc/passwd", "invalid_image_url"),
-        ("data:image/png,plain", "invalid_base64_image"),
-        ("data:image/png;base64,????", "invalid_base64_image"),
-        ("data:image/png;base64,", "empty_image_file"),
-        (data_url(b"not an image"), "unsupported_image_media_type"),
-        (data_url(png()[:40]), "invalid_image"),
-    ],
-)
+@pytest.mark.parametrize(("url", "code"), [
+    ("https://example.org/a.png", "invalid_image_url"), ("file:///etc/passwd", "invalid_image_url"),
+    ("data:image/png,plain", "invalid_base64_image"),
+    ("data:image/png;base64,????", "invalid_base64_image"),
+    ("data:image/png;base64,", "empty_image_file"),
+    (data_url(b"not an image"), "unsupported_image_media_type"),
+    (data_url(png()[:40]), "invalid_image"),
+])  # fmt: skip
 def test_an_image_that_cannot_be_read_is_refused(url: str, code: str) -> None:
     part = {"type": "image_url", "image_url": {"url": url}}
     body = {**ASKED, "messages": [{"role": "user", "content": [part]}]}

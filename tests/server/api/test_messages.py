@@ -121,17 +121,14 @@ SEARCH = {"type": "web_search_20250305", "name": "web_search"}
 CLIENTS = {"name": "edit", "input_schema": {}}
 
 
-@pytest.mark.parametrize(
-    ("fields", "tools", "hosted"),
-    [
-        ({"tools": [CLIENTS, SEARCH]}, ["edit"], ()),
-        ({"tools": [SEARCH]}, [], ("web_search",)),
-        ({"tools": [SEARCH], "tool_choice": {"type": "any"}}, [], ("web_search",)),
-        ({"tools": [CLIENTS, SEARCH], "tool_choice": {"type": "tool", "name": "web_search"}}, [], ("web_search",)),
-        ({"tools": [SEARCH], "tool_choice": {"type": "none"}}, [], ()),
-        ({"mcp_servers": [{"type": "url", "url": "https://x.test", "name": "x"}]}, [], ("mcp",)),
-    ],
-)
+@pytest.mark.parametrize(("fields", "tools", "hosted"), [
+    ({"tools": [CLIENTS, SEARCH]}, ["edit"], ()),
+    ({"tools": [SEARCH]}, [], ("web_search",)),
+    ({"tools": [SEARCH], "tool_choice": {"type": "any"}}, [], ("web_search",)),
+    ({"tools": [CLIENTS, SEARCH], "tool_choice": {"type": "tool", "name": "web_search"}}, [], ("web_search",)),
+    ({"tools": [SEARCH], "tool_choice": {"type": "none"}}, [], ()),
+    ({"mcp_servers": [{"type": "url", "url": "https://x.test", "name": "x"}]}, [], ("mcp",)),
+])  # fmt: skip
 def test_tools_that_no_client_runs_are_left_out_or_needed(
     fields: dict[str, Any], tools: list[str], hosted: tuple[str, ...]
 ) -> None:
@@ -148,32 +145,29 @@ def test_a_json_schema_of_the_answer_is_read() -> None:
         assert (read.schema, read.schema_field) == ({"type": "object"}, field)
 
 
-@pytest.mark.parametrize(
-    ("more", "param"),
-    [
-        ({"messages": []}, "messages"),
-        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
-        ({"messages": [{"role": "user"}]}, "messages[0].content"),
-        ({"messages": [user({"type": "audio"})]}, "messages[0].content[0].type"),
-        ({"messages": [user({"type": "tool_use", "id": "a", "name": "b"})]}, "messages[0].content[0].type"),
-        ({"messages": [user({"type": "bash_tool_result"})]}, "messages[0].content[0].type"),
-        ({"messages": [user({"type": ["text"]})]}, "messages[0].content[0].type"),
-        ({"messages": [user({"type": "image", "source": {"type": {}, "data": ""}})]}, "messages[0].content[0].source"),
-        ({"messages": [user({"type": "image", "source": {"type": "url", "url": "http://x"}})]},
-         "messages[0].content[0].source"),
-        ({"messages": [user({"type": "image", "source": {"type": "base64", "data": "***"}})]},
-         "messages[0].content[0].source"),
-        ({"messages": [user({"type": "document", "source": {"type": "file", "file_id": "f"}})]},
-         "messages[0].content[0].source"),
-        ({"messages": [user({"type": "tool_result", "tool_use_id": 1})]}, "messages[0].content[0].tool_use_id"),
-        ({"system": [{"type": "tool_use", "id": "a", "name": "b"}]}, "system[0].type"),
-        ({"tools": [{"name": "x"}]}, "tools[0].input_schema"),
-        ({"tools": [TOOL, TOOL]}, "tools[1].name"),
-        ({"tool_choice": {"type": "any"}}, "tool_choice.type"),
-        ({"tool_choice": {"type": "tool", "name": "x"}}, "tool_choice.name"),
-        ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format.schema"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("more", "param"), [
+    ({"messages": []}, "messages"),
+    ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
+    ({"messages": [{"role": "user"}]}, "messages[0].content"),
+    ({"messages": [user({"type": "audio"})]}, "messages[0].content[0].type"),
+    ({"messages": [user({"type": "tool_use", "id": "a", "name": "b"})]}, "messages[0].content[0].type"),
+    ({"messages": [user({"type": "bash_tool_result"})]}, "messages[0].content[0].type"),
+    ({"messages": [user({"type": ["text"]})]}, "messages[0].content[0].type"),
+    ({"messages": [user({"type": "image", "source": {"type": {}, "data": ""}})]}, "messages[0].content[0].source"),
+    ({"messages": [user({"type": "image", "source": {"type": "url", "url": "http://x"}})]},
+     "messages[0].content[0].source"),
+    ({"messages": [user({"type": "image", "source": {"type": "base64", "data": "***"}})]},
+     "messages[0].content[0].source"),
+    ({"messages": [user({"type": "document", "source": {"type": "file", "file_id": "f"}})]},
+     "messages[0].content[0].source"),
+    ({"messages": [user({"type": "tool_result", "tool_use_id": 1})]}, "messages[0].content[0].tool_use_id"),
+    ({"system": [{"type": "tool_use", "id": "a", "name": "b"}]}, "system[0].type"),
+    ({"tools": [{"name": "x"}]}, "tools[0].input_schema"),
+    ({"tools": [TOOL, TOOL]}, "tools[1].name"),
+    ({"tool_choice": {"type": "any"}}, "tool_choice.type"),
+    ({"tool_choice": {"type": "tool", "name": "x"}}, "tool_choice.name"),
+    ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format.schema"),
+])  # fmt: skip
 def test_what_cannot_be_served_is_refused_by_name(more: dict[str, Any], param: str) -> None:
     envelope = error_body(refusal(API, {**ASKED, **more}, param), "/v1/messages")
     assert envelope["error"]["type"] == "invalid_request_error"

@@ -32,15 +32,12 @@ def test_a_local_model_says_both_numbers_too() -> None:
     assert tokens_over(said) == (9000, 4096)
 
 
-@pytest.mark.parametrize(
-    ("said", "counts"),
-    [
-        ("127.0.0.1:39957: the prompt exceeds the context window of 8192 tokens", None),
-        ("http://[::1]:39957/v1: the context length is 8192 tokens", None),
-        ("gpu.lan:39957: the prompt has 9000 tokens, the context holds 8192", (9000, 8192)),
-        ("request req 20261126: the context length is 8192 tokens (error 40000)", None),
-    ],
-)
+@pytest.mark.parametrize(("said", "counts"), [
+    ("127.0.0.1:39957: the prompt exceeds the context window of 8192 tokens", None),
+    ("http://[::1]:39957/v1: the context length is 8192 tokens", None),
+    ("gpu.lan:39957: the prompt has 9000 tokens, the context holds 8192", (9000, 8192)),
+    ("request req 20261126: the context length is 8192 tokens (error 40000)", None),
+])  # fmt: skip
 def test_no_other_number_passes_for_tokens(said: str, counts: tuple[int, int] | None) -> None:
     assert tokens_over(said) == counts
 

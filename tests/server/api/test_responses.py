@@ -101,27 +101,24 @@ def test_images_and_files_are_carried() -> None:
     assert len(read.blobs) == 2
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"input": []}, "input"),
-        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0]"),
-        ({"input": [{"type": "apply_magic"}]}, "input[0].type"),
-        ({"input": [{"role": "robot", "content": "Hi"}]}, "input[0].role"),
-        ({"input": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "input[0].content[0].type"),
-        (
-            {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "http://x/"}]}]},
-            "input[0].content[0].image_url",
-        ),
-        ({"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "x"}]}]}, "input[0].content[0]"),
-        ({"input": [{"type": "function_call_output", "output": "x"}]}, "input[0].call_id"),
-        ({"background": True, "store": False}, "background"),
-        ({"conversation": "conv_1"}, "conversation"),
-        ({"prompt": {"id": "x"}}, "prompt"),
-        ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema"),
-        ({"metadata": {"a": 1}}, "metadata.a"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "param"), [
+    ({"input": []}, "input"),
+    ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0]"),
+    ({"input": [{"type": "apply_magic"}]}, "input[0].type"),
+    ({"input": [{"role": "robot", "content": "Hi"}]}, "input[0].role"),
+    ({"input": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "input[0].content[0].type"),
+    (
+        {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "http://x/"}]}]},
+        "input[0].content[0].image_url",
+    ),
+    ({"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "x"}]}]}, "input[0].content[0]"),
+    ({"input": [{"type": "function_call_output", "output": "x"}]}, "input[0].call_id"),
+    ({"background": True, "store": False}, "background"),
+    ({"conversation": "conv_1"}, "conversation"),
+    ({"prompt": {"id": "x"}}, "prompt"),
+    ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema"),
+    ({"metadata": {"a": 1}}, "metadata.a"),
+])  # fmt: skip
 def test_what_cannot_be_served_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
     refusal(API, {**ASKED, **fields}, param)
 
@@ -210,17 +207,14 @@ def test_a_failure_is_told_twice() -> None:
     assert (error["type"], error["error"]["code"], error["message"]) == ("error", "workers_failed", "both failed")
 
 
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [
-        (RequestError(400, "context_length_exceeded", "x"), "context_length_exceeded"),
-        (RequestError(429, "limit_cost", "x"), "invalid_prompt"),
-        (RequestError(504, "limit_time", "x"), "invalid_prompt"),
-        (RequestError(403, "policy", "x"), "invalid_prompt"),
-        (RequestError(429, "busy", "x", retry_after=5), "rate_limit_exceeded"),
-        (RequestError(503, "unreachable", "x", retry_after=10), "server_error"),
-    ],
-)
+@pytest.mark.parametrize(("error", "code"), [
+    (RequestError(400, "context_length_exceeded", "x"), "context_length_exceeded"),
+    (RequestError(429, "limit_cost", "x"), "invalid_prompt"),
+    (RequestError(504, "limit_time", "x"), "invalid_prompt"),
+    (RequestError(403, "policy", "x"), "invalid_prompt"),
+    (RequestError(429, "busy", "x", retry_after=5), "rate_limit_exceeded"),
+    (RequestError(503, "unreachable", "x", retry_after=10), "server_error"),
+])  # fmt: skip
 def test_a_failure_that_stays_is_not_tried_again(error: RequestError, code: str) -> None:
     encoder = API.encoder(parsed(stream=True), RUN, 1)
     failed, _ = events(encoder.failed(error))

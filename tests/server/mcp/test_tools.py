@@ -130,56 +130,50 @@ def test_stored_runs_are_listed_searched_and_shown_step_by_step(stage: Stage) ->
     talk(talking)
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "said"),
-    [
-        ("answer", {}, "there is no tool 'answer'"),
-        ("ask", {}, "question is missing"),
-        ("ask", {"question": 5}, "question must be a string"),
-        ("ask", {"question": " \n"}, "question is blank"),
-        ("ask", {"question": "Why?", "max_price": 1}, "max_price is not known: there are "),
-        ("ask", {"question": "Why?", "mode": "best"}, "it can be 'mini', 'auto' or 'ultra'"),
-        ("ask", {"question": "Why?", "max_steps": 0}, "max_steps must be at least 1"),
-        ("ask", {"question": "Why?", "max_steps": 10**400}, "max_steps must be at most 5"),
-        ("ask", {"question": "Why?", "max_cost": -1}, "max_cost must be more than 0"),
-        ("ask", {"question": "Why?", "max_tokens": True}, "max_tokens must be a whole number"),
-        ("ask", {"question": "Why?", "files": [{"name": "a"}]}, "files[0].text is missing"),
-        ("ask", {"question": "Why?", "files": [{"name": "a", "text": "\0"}]}, "NUL"),
-        ("ask", {"question": "Why?", "workers": []}, "workers is empty"),
-        ("ask", {"question": "Why?", "allow": [1] * 10_000}, "the arguments have 10,000 values or more"),
-        ("ask", {"question": "Why?", "workers": ["gamma"]}, "gamma"),
-        ("ask", {"question": "Why?", "deny": ["a b"]}, "deny"),
-        ("ask", {"question": "Why?", "allow": ["tag:nobody"]}, "no worker matches"),
-        ("run", {}, "give either plan or run"),
-        ("run", {"run": "last", "plan": {"question": "Why?", "steps": []}}, "empty"),
-        ("run", {"run": "nope"}, "there is no run 'nope'"),
-        ("run", {"plan": {"question": [], "steps": STEPS}}, "not a plan"),
-        ("run", {"plan": {"question": "", "steps": STEPS}}, "blank"),
-        ("run", {"plan": {"question": "Why?", "steps": [{"worker": "alpha", "subtask": "a", "access": [7]}]}}, "7"),
-        ("run", {"plan": {"question": WITH_IMAGE, "steps": STEPS}}, "images"),
-        ("run", {"plan": {"question": "Why?", "steps": [{"worker": "gamma", "subtask": "a"}]}}, "gamma"),
-        ("run", {"plan": {"question": IN_CONVERSATION, "steps": STEPS}}, "conversation"),
-        ("trace", {"run": "../../etc/passwd"}, "there is no run"),
-        ("trace", {"run": "nope", "step": 1}, "there is no run 'nope'"),
-        ("trace", {"step": 1}, "step needs run"),
-        ("trace", {"since": "soon"}, "is not a time"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "arguments", "said"), [
+    ("answer", {}, "there is no tool 'answer'"),
+    ("ask", {}, "question is missing"),
+    ("ask", {"question": 5}, "question must be a string"),
+    ("ask", {"question": " \n"}, "question is blank"),
+    ("ask", {"question": "Why?", "max_price": 1}, "max_price is not known: there are "),
+    ("ask", {"question": "Why?", "mode": "best"}, "it can be 'mini', 'auto' or 'ultra'"),
+    ("ask", {"question": "Why?", "max_steps": 0}, "max_steps must be at least 1"),
+    ("ask", {"question": "Why?", "max_steps": 10**400}, "max_steps must be at most 5"),
+    ("ask", {"question": "Why?", "max_cost": -1}, "max_cost must be more than 0"),
+    ("ask", {"question": "Why?", "max_tokens": True}, "max_tokens must be a whole number"),
+    ("ask", {"question": "Why?", "files": [{"name": "a"}]}, "files[0].text is missing"),
+    ("ask", {"question": "Why?", "files": [{"name": "a", "text": "\0"}]}, "NUL"),
+    ("ask", {"question": "Why?", "workers": []}, "workers is empty"),
+    ("ask", {"question": "Why?", "allow": [1] * 10_000}, "the arguments have 10,000 values or more"),
+    ("ask", {"question": "Why?", "workers": ["gamma"]}, "gamma"),
+    ("ask", {"question": "Why?", "deny": ["a b"]}, "deny"),
+    ("ask", {"question": "Why?", "allow": ["tag:nobody"]}, "no worker matches"),
+    ("run", {}, "give either plan or run"),
+    ("run", {"run": "last", "plan": {"question": "Why?", "steps": []}}, "empty"),
+    ("run", {"run": "nope"}, "there is no run 'nope'"),
+    ("run", {"plan": {"question": [], "steps": STEPS}}, "not a plan"),
+    ("run", {"plan": {"question": "", "steps": STEPS}}, "blank"),
+    ("run", {"plan": {"question": "Why?", "steps": [{"worker": "alpha", "subtask": "a", "access": [7]}]}}, "7"),
+    ("run", {"plan": {"question": WITH_IMAGE, "steps": STEPS}}, "images"),
+    ("run", {"plan": {"question": "Why?", "steps": [{"worker": "gamma", "subtask": "a"}]}}, "gamma"),
+    ("run", {"plan": {"question": IN_CONVERSATION, "steps": STEPS}}, "conversation"),
+    ("trace", {"run": "../../etc/passwd"}, "there is no run"),
+    ("trace", {"run": "nope", "step": 1}, "there is no run 'nope'"),
+    ("trace", {"step": 1}, "step needs run"),
+    ("trace", {"since": "soon"}, "is not a time"),
+])  # fmt: skip
 def test_bad_arguments_get_a_sentence(stage: Stage, name: str, arguments: dict[str, Any], said: str) -> None:
     assert said in refused(name, arguments)
     assert not stage.asked("alpha")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ({"max_tokens": 9001}, "max_tokens is 9001, but the settings allow at most 9000"),
-        ({"max_seconds": 61}, "max_seconds is 61.0, but the settings allow at most 60.0"),
-        ({"max_steps": 4}, "max_steps is 4, but the settings allow at most 3"),
-        ({"local_only": False}, "local_only cannot be switched off"),
-        ({"workers": ["beta"]}, "this server does not offer the worker 'beta'"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "said"), [
+    ({"max_tokens": 9001}, "max_tokens is 9001, but the settings allow at most 9000"),
+    ({"max_seconds": 61}, "max_seconds is 61.0, but the settings allow at most 60.0"),
+    ({"max_steps": 4}, "max_steps is 4, but the settings allow at most 3"),
+    ({"local_only": False}, "local_only cannot be switched off"),
+    ({"workers": ["beta"]}, "this server does not offer the worker 'beta'"),
+])  # fmt: skip
 def test_a_call_cannot_widen_what_the_settings_allow(stage: Stage, arguments: dict[str, Any], said: str) -> None:
     stage.configure("[limits]\ntokens = 9000\nseconds = 60\nsteps = 3\n[policy]\nlocal_only = true")
     assert said in refused("ask", {"question": "Why?", **arguments}, workers=("alpha",))
