@@ -43,50 +43,37 @@ def task(words: str) -> str:
     return f"### Task:\n{words}\n### Guidelines:\n- Be short.\n{HISTORY}"
 
 
-@pytest.mark.parametrize(("request_", "headers", "kind"), [
-    (asked("Fix it", schema=TITLE_SCHEMA, system=CLAUDE_SYSTEM), CLAUDE, "title"),
-    (
-        asked("Fix it", system=f"{CLAUDE_SYSTEM}\n\nGenerate a concise, sentence-case title (3-7 words)."),
-        CLAUDE, "title",
-    ),
-    (
-        asked(
-            "Fix it", "Done.",
-            "CRITICAL: Text only.\n\nYour task is to create a detailed summary of the conversation so far, please.",
-            tools=(SHELL,), system=CLAUDE_SYSTEM,
-        ),
-        CLAUDE, "compaction",
-    ),
-    (asked("Generate a title for this conversation:", system=OPENCODE_TITLE), OPENCODE, "title"),
-    (asked("Hi", "Hello", "Summarize.", system=SUMMARIES), OPENCODE, "compaction"),
-    (asked(task("Generate a concise, 3-5 word title with an emoji summarizing the chat history.")), {}, "title"),
-    (asked(task("Generate 1-3 broad tags categorizing the main themes of the chat history")), {}, "tags"),
-    (asked(task("Suggest 3-5 relevant follow-up questions or prompts that the user might ask")), {}, "follow_ups"),
-    (
-        asked(task("Analyze the chat history to determine the necessity of generating search queries")), {},
-        "search_queries",
-    ),
-    (asked("Summarize.", tools=(SHELL,)), codex("compaction"), "compaction"),
-    (
-        asked("Generate a concise, single-line task title of at most 36 characters.\n\nUser prompt:\nFix it",
-              tools=(SHELL,), schema=TITLE_SCHEMA),
-        codex("turn"), "title",
-    ),
-    (
-        asked("Here is the conversation so far:\n\n<conversation>\n[User]: Hi\n</conversation>",
-              system="You are a context summarization agent. You are given a conversation."),
-        OPENCODE, "compaction",
-    ),
-    (
-        asked(
-            "# Diffs:\n+x",
-            system="You are an expert software engineer that generates concise,\n"
-            "one-line Git commit messages based on the provided diffs.",
-        ),
-        {}, "commit_message",
-    ),
+@pytest.mark.parametrize(("kind", "headers", "request_"), [
+    ("title", CLAUDE, asked("Fix it", schema=TITLE_SCHEMA, system=CLAUDE_SYSTEM)),
+    ("title", CLAUDE, asked("Fix it", system=f"{CLAUDE_SYSTEM}\n\nGenerate a concise, sentence-case title (3 words).")),
+    ("compaction", CLAUDE, asked(
+        "Fix it", "Done.",
+        "CRITICAL: Text only.\n\nYour task is to create a detailed summary of the conversation so far, please.",
+        tools=(SHELL,), system=CLAUDE_SYSTEM,
+    )),
+    ("title", OPENCODE, asked("Generate a title for this conversation:", system=OPENCODE_TITLE)),
+    ("compaction", OPENCODE, asked("Hi", "Hello", "Summarize.", system=SUMMARIES)),
+    ("title", {}, asked(task("Generate a concise, 3-5 word title with an emoji summarizing the chat history."))),
+    ("tags", {}, asked(task("Generate 1-3 broad tags categorizing the main themes of the chat history"))),
+    ("follow_ups", {}, asked(task("Suggest 3-5 relevant follow-up questions or prompts that the user might ask"))),
+    ("search_queries", {}, asked(
+        task("Analyze the chat history to determine the necessity of generating search queries")
+    )),
+    ("compaction", codex("compaction"), asked("Summarize.", tools=(SHELL,))),
+    ("title", codex("turn"), asked(
+        "Generate a concise, single-line task title of at most 36 characters.\n\nUser prompt:\nFix it",
+        tools=(SHELL,), schema=TITLE_SCHEMA,
+    )),
+    ("compaction", OPENCODE, asked(
+        "Here is the conversation so far:\n\n<conversation>\n[User]: Hi\n</conversation>",
+        system="You are a context summarization agent. You are given a conversation.",
+    )),
+    ("commit_message", {}, asked("# Diffs:\n+x", system=(
+        "You are an expert software engineer that generates concise,\n"
+        "one-line Git commit messages based on the provided diffs."
+    ))),
 ])  # fmt: skip
-def test_a_background_request_is_recognised(request_: ClientRequest, headers: dict[str, str], kind: str) -> None:
+def test_a_background_request_is_recognised(kind: str, headers: dict[str, str], request_: ClientRequest) -> None:
     assert classify_utility_request(request_, headers) == kind
 
 
@@ -112,12 +99,8 @@ QUESTIONS = (
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_question_is_none(question: str) -> None:
     """Whatever it is about, and however it is asked."""
-    for request in (
-        asked(question),
-        asked(question, system="You are a helpful assistant."),
-        asked(question, tools=(SHELL,)),
-        asked("Hi", "Hello", question),
-    ):
+    more: list[dict[str, Any]] = [{}, {"system": "You are a helpful assistant."}, {"tools": (SHELL,)}]
+    for request in (asked("Hi", "Hello", question), *(asked(question, **each) for each in more)):
         assert classify_utility_request(request, {}) is None
 
 
