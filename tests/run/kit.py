@@ -83,17 +83,19 @@ def pool_of(*names: str, **options: Any) -> Pool:
     return Pool(workers=tuple(Worker(name=name, kind="scripted", **options) for name in names))
 
 
-WITH_SELF = Pool(workers=(*pool_of("ann", "bob").workers, Worker(name="self", kind="self")))
+def with_self(*names: str, **options: Any) -> Pool:
+    return Pool(workers=(*pool_of(*names, **options).workers, Worker(name="self", kind="self")))
+
+
+WITH_SELF = with_self("ann", "bob")
 
 
 def setting(
-    plan: Model | str | Sequence[Any] | None = None, workers: Mapping[str, Model] | None = None, **more: Any
+    plan: Model | str | list[Any] | None = None, workers: Mapping[str, Model] | None = None, **more: Any
 ) -> Conductor:
     """A conductor that writes `plan`, over workers by name (each answers with its name unless told otherwise)."""
     models = dict(workers or {"ann": says("from ann"), "bob": says("from bob"), "cyd": says("from cyd")})
-    model: Any = (
-        says(plan) if isinstance(plan, str) else ScriptedModel([plan]) if isinstance(plan, (list, tuple)) else plan
-    )
+    model: Any = says(plan) if isinstance(plan, str) else ScriptedModel([plan]) if isinstance(plan, list) else plan
     more.setdefault("pool", pool_of(*models))
     more.setdefault("clock", now)
     more.setdefault("price", FREE if "limits" in more and more["limits"].cost is not None else None)
@@ -108,33 +110,37 @@ async def read(run: Run) -> list[ev.Event]:
     return [event async for event, _ in run]
 
 
-def play(conductor: Conductor, question: Question = QUESTION, **more: Any) -> tuple[Run, list[ev.Event]]:
-    """Run a question to its end, and hold the stream to all rules."""
+def play(
+    conductor: Conductor, question: Question = QUESTION, act: Callable[[Run, ev.Event], object] | None = None,
+    **more: Any,
+) -> tuple[Run, list[ev.Event]]:  # fmt: skip
+    """Run a question to its end, and hold the stream to all rules. `act` is called with each event as it is read."""
 
     async def main() -> tuple[Run, list[ev.Event]]:
-        run = start_run(conductor, question, **more)
-        return run, await read(run)
-
-    run, events = virtually(main())
-    hold(run, events)
-    return run, events
-
-
-def play_and_stop(
-    conductor: Conductor, at: float, *stop: Any, question: Question = QUESTION, **more: Any
-) -> tuple[Run, list[ev.Event]]:
-    """As `play`, but the run is stopped `at` seconds after its start."""
-
-    async def main() -> tuple[Run, list[ev.Event]]:
-        run = start_run(conductor, question, **more)
-        handle = asyncio.get_running_loop().call_later(at, run.stop, *stop)
-        events = await read(run)
-        handle.cancel()
+        run, events = start_run(conductor, question, **more), list[ev.Event]()
+        async for event, _ in run:
+            events.append(event)
+            if act is not None:
+                act(run, event)
         return run, events
 
     run, events = virtually(main())
     hold(run, events)
     return run, events
+
+
+def later(seconds: float, *call: Any) -> None:
+    asyncio.get_running_loop().call_later(seconds, *call)
+
+
+def play_and_stop(conductor: Conductor, at: float, *stop: Any, **more: Any) -> tuple[Run, list[ev.Event]]:
+    """As `play`, but the run is stopped `at` seconds after its start."""
+
+    def act(run: Run, event: ev.Event) -> None:
+        if isinstance(event, ev.RunStarted):
+            later(at, run.stop, *stop)
+
+    return play(conductor, act=act, **more)
 
 
 def of(events: Sequence[ev.Event], *kinds: type) -> list[Any]:
@@ -228,10 +234,16 @@ def sound(events: Sequence[ev.Event], *, planned_only: bool = False) -> None:
             sound(nested)
 
 
-class Counting:
-    """A model that takes `seconds` for each reply and knows how many of them were open at once."""
+class Own:
+    """What every model has."""
 
     features = ALL_FEATURES
+
+    async def close(self) -> None: ...
+
+
+class Counting(Own):
+    """A model that takes `seconds` for each reply and knows how many of them were open at once."""
 
     def __init__(self, text: str = "done", seconds: float = 1.0) -> None:
         self.text = text
@@ -249,13 +261,9 @@ class Counting:
         finally:
             self.open -= 1
 
-    async def close(self) -> None: ...
 
-
-class Raising:
+class Raising(Own):
     """A model that raises what no adapter may raise."""
-
-    features = ALL_FEATURES
 
     def __init__(self, error: Callable[[], BaseException], after: Sequence[str | float] = ()) -> None:
         self.error = error
@@ -269,11 +277,7 @@ class Raising:
                 await asyncio.sleep(line)
         raise self.error()
 
-    async def close(self) -> None: ...
-
 
 def plan_of(*steps: tuple[str, Sequence[int]] | tuple[str, Sequence[int], str]) -> Plan:
-    made = [
-        Step(worker=step[0], access=tuple(step[1]), subtask=step[2] if len(step) > 2 else "Do it.") for step in steps
-    ]
-    return Plan(steps=tuple(made))
+    rows = [(*step, "Do it.")[:3] for step in steps]
+    return Plan(steps=tuple(Step(worker=worker, access=tuple(access), subtask=task) for worker, access, task in rows))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from conductor_cli.core.pool import Limits
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.run import Run, start_run
 from conductor_cli.run.plan_stream import REVIEW
-from tests.run.kit import QUESTION, error_of, hold, kinds, of, plan_of, says, setting, virtually
+from tests.run.kit import QUESTION, error_of, kinds, later, of, plan_of, play, says, setting
 
 TWO = "A | - | one\nB | 1 | two"
 OTHER = "B | - | other"
@@ -24,21 +23,14 @@ def decided(conductor: Any, *decisions: Decision | None, after: float = 1.0, **m
     """Run the question, and answer each offer after some seconds with the next decision; None drops the plan."""
     left = list(decisions)
 
-    async def main() -> tuple[Run, list[ev.Event]]:
-        run = start_run(conductor, QUESTION, approve=True, **more)
-        events = []
-        async for event, _ in run:
-            events.append(event)
-            if isinstance(event, ev.PlanOffered):
-                decision = left.pop(0)
-                act: Any = run.stop if decision is None else run.decide
-                asyncio.get_running_loop().call_later(after, act, "cancelled" if decision is None else decision)
-        return run, events
+    def act(run: Run, event: ev.Event) -> None:
+        if isinstance(event, ev.PlanOffered):
+            decision = left.pop(0)
+            later(after, *((run.stop, "cancelled") if decision is None else (run.decide, decision)))
 
-    run, events = virtually(main())
-    hold(run, events)
+    found = play(conductor, act=act, approve=True, **more)
     assert not left
-    return run, events
+    return found
 
 
 def test_nothing_starts_before_the_plan_is_approved() -> None:
@@ -153,13 +145,9 @@ def test_a_plan_may_be_longer_by_the_reviews_that_are_added_to_it() -> None:
 
 
 def test_a_decision_without_an_offer_changes_nothing() -> None:
-    async def main() -> Run:
-        run = start_run(setting("A | - | one"), QUESTION, approve=True)
-        run.decide(Decision())
-        async for event, _ in run:
-            if isinstance(event, ev.PlanOffered):
-                run.decide(Decision())
-                run.decide(Decision(edited=Plan(steps=())))
-        return run
+    def decide(run: Run, event: ev.Event) -> None:
+        if isinstance(event, (ev.RunStarted, ev.PlanOffered)):
+            run.decide(Decision())
+            run.decide(Decision(edited=Plan(steps=())))
 
-    assert virtually(main()).trace.answer == "from ann"
+    assert play(setting("A | - | one"), act=decide, approve=True)[0].trace.answer == "from ann"

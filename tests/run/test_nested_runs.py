@@ -6,7 +6,7 @@ from typing import Any
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure, ModelError
 from conductor_cli.core.plan import KeepAnswer
-from conductor_cli.core.pool import Limits, Pool, Worker
+from conductor_cli.core.pool import Limits
 from conductor_cli.core.profile import PROMPTED
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.run.plan_stream import REVIEW
@@ -23,6 +23,7 @@ from tests.run.kit import (
     play_and_stop,
     says,
     setting,
+    with_self,
 )
 
 ONCE = Limits(recursion=1)
@@ -183,15 +184,8 @@ def test_a_nested_run_that_is_not_needed_is_stopped() -> None:
 
 
 def test_nested_calls_count_against_the_places_of_the_run() -> None:
-    ann = Counting(seconds=3)
-    pool = Pool(workers=(Worker(name="ann", kind="scripted", parallel=2), Worker(name="self", kind="self")))
-    planner = ScriptedModel(
-        [["A | - | a\nA | - | b\nB | - | think\nA | 1 2 3 | end"], ["A | - | c\nA | - | d\nA | 1 2 | e"]]
-    )
-    play(setting(planner, {"ann": ann}, pool=pool))
-    assert ann.most == 2
-    ann.most = 0
-    pool = Pool(workers=(Worker(name="ann", kind="scripted", parallel=9), Worker(name="self", kind="self")))
-    planner = ScriptedModel([planner.scripts[0], planner.scripts[1]])
-    play(setting(planner, {"ann": ann}, pool=pool, limits=Limits(parallel=3)))
-    assert ann.most == 3
+    plans = ["A | - | a\nA | - | b\nB | - | think\nA | 1 2 3 | end"], ["A | - | c\nA | - | d\nA | 1 2 | e"]
+    for places, limits, most in ((2, Limits(), 2), (9, Limits(parallel=3), 3)):
+        ann = Counting(seconds=3)
+        play(setting(ScriptedModel([*plans]), {"ann": ann}, pool=with_self("ann", parallel=places), limits=limits))
+        assert ann.most == most

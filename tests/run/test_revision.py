@@ -15,8 +15,8 @@ from conductor_cli.core.pool import Limits
 from conductor_cli.core.profile import PROFILES
 from conductor_cli.core.prompts import plan_format_context
 from conductor_cli.models.base import ScriptedModel
-from conductor_cli.run import Conductor, start_run
-from tests.run.kit import QUESTION, fold, notices, of, plan_of, play, play_and_stop, says, setting, virtually
+from conductor_cli.run import Conductor
+from tests.run.kit import fold, notices, of, plan_of, play, play_and_stop, says, setting
 
 REFUSED = ModelError("refused", "secret words of the server")
 UNREACHABLE = ModelError("connect", "no route")
@@ -166,19 +166,10 @@ def test_some_plans_are_never_revised(how: str) -> None:
         conductor = replace(revising("A", words=("Answer",)), mode="mini")
     elif how == "given":
         more["plan"] = plan_of(("ann", (), "easy"), ("bob", (1,), "hard"))
-    if how == "approved":
-
-        async def main() -> list[ev.Event]:
-            run, events = start_run(conductor, QUESTION, approve=True), []
-            async for event, _ in run:
-                events.append(event)
-                if isinstance(event, ev.PlanOffered):
-                    run.decide(Decision())
-            return events
-
-        events = virtually(main())
-    else:
-        _, events = play(conductor, **more)
+    elif how == "approved":
+        more["approve"] = True
+        more["act"] = lambda run, event: run.decide(Decision()) if isinstance(event, ev.PlanOffered) else None
+    _, events = play(conductor, **more)
     assert of(events, ev.PlanRevised) == []
     assert of(events, ev.StepFailed) != []
 

@@ -30,6 +30,7 @@ from tests.run.kit import (
     says,
     setting,
     virtually,
+    with_self,
 )
 
 CHAIN = "A | - | one\nB | 1 | two"
@@ -147,9 +148,8 @@ def test_a_fault_of_the_conductor_model_ends_the_run_as_internal() -> None:
 
 
 def test_a_fault_in_a_nested_run_ends_the_whole_run() -> None:
-    pool = Pool(workers=(*pool_of("ann").workers, Worker(name="self", kind="self")))
     planner = ScriptedModel([["B | - | think"], ["A | - | one"]])
-    run, events = play(setting(planner, {"ann": Raising(lambda: OSError("disk"))}, pool=pool))
+    run, events = play(setting(planner, {"ann": Raising(lambda: OSError("disk"))}, pool=with_self("ann")))
     assert inner(events, 1)[-1].kind == "run_failed"
     assert error_of(run).kind == "internal"
 

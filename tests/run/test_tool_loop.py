@@ -15,14 +15,14 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Request, Tool, ToolCallDelta
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.policy import Party, Policy, PoolPolicy
-from conductor_cli.core.pool import Limits, Pool, Worker
+from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.tools import CALLS_PER_STEP, FAULTS, OfferedTool, RunTools, ToolResult
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.models.base import Model, ScriptedModel
-from conductor_cli.run import Conductor, Run, start_run
+from conductor_cli.run import Conductor, Run
 from conductor_cli.run.conductor import ToolVerdict
-from tests.run.kit import fold, notices, of, play, play_and_stop, pool_of, says, setting, virtually
+from tests.run.kit import fold, later, notices, of, play, play_and_stop, pool_of, says, setting, with_self
 
 PLAN = "A | | look it up\n"
 DONE = Chunk(usage=Usage(tokens_in=10, tokens_out=5, calls=1), finish="tool")
@@ -67,23 +67,17 @@ class Box:
 
 def asks(*calls: tuple[str, Any], text: str = "") -> list[Any]:
     """A reply that asks for tools; arguments that are a text are sent as they are."""
-    deltas = [
-        Chunk(
-            tool_call=ToolCallDelta(
-                index=index, id=f"c{index}", name=name,
-                arguments=arguments if isinstance(arguments, str) else json.dumps(arguments),
-            )
-        )
-        for index, (name, arguments) in enumerate(calls)
-    ]  # fmt: skip
+    deltas = []
+    for index, (name, arguments) in enumerate(calls):
+        sent = arguments if isinstance(arguments, str) else json.dumps(arguments)
+        deltas.append(Chunk(tool_call=ToolCallDelta(index=index, id=f"c{index}", name=name, arguments=sent)))
     return [*([text] if text else []), *deltas, DONE]
 
 
 def with_tools(model: Model, box: Box, *, can_ask: bool = False, **more: Any) -> Conductor:
     """A conductor over `ann`, who may call the tools of `web`."""
-    pool = Pool(workers=(Worker(name="ann", kind="scripted", tools=("web",), price=more.pop("worker_price", None)),))
-    tools = RunTools(open=lambda: box, asks=can_ask)
-    return setting(PLAN, {"ann": model}, pool=more.pop("pool", pool), tools=tools, **more)
+    pool = pool_of("ann", tools=("web",), price=more.pop("worker_price", None))
+    return setting(PLAN, {"ann": model}, pool=pool, tools=RunTools(open=lambda: box, asks=can_ask), **more)
 
 
 def test_a_worker_gets_the_results_of_its_calls_and_answers() -> None:
@@ -99,9 +93,8 @@ def test_a_worker_gets_the_results_of_its_calls_and_answers() -> None:
         "assistant", "Let me see. ", ["look", "count"],
     )  # fmt: skip
     assert [(each.tool_call_id, each.content) for each in results] == [
-        ("c0", "look found it"),
-        ("c1", "count found it"),
-    ]
+        ("c0", "look found it"), ("c1", "count found it"),
+    ]  # fmt: skip
     [record] = fold(events).steps
     assert [(use.server, use.call.name, use.text) for use in record.tools] == [
         ("web", "look", "look found it"), ("web", "count", "count found it"),
@@ -148,12 +141,12 @@ def test_a_wrong_call_goes_back_as_an_error(call: tuple[str, Any], said: str) ->
     assert run.trace.answer == "sorry"
 
 
-def endless(call: Callable[[int], tuple[str, Any]], answer: str = "enough") -> ScriptedModel:
-    """A model that asks for tools as long as it may."""
+def endless(call: Callable[[int], tuple[str, Any]], at_once: int = 1) -> ScriptedModel:
+    """A model that asks for tools as long as it may, for so many in each reply."""
     count = iter(range(1000))
 
     def reply(request: Request) -> list[Any]:
-        return [answer] if request.tool_choice == "none" else asks(call(next(count)))
+        return ["enough"] if request.tool_choice == "none" else asks(*(call(next(count)) for _ in range(at_once)))
 
     return ScriptedModel(reply=reply)
 
@@ -174,18 +167,10 @@ def test_a_model_that_only_calls_unknown_tools_is_stopped() -> None:
 
 
 def test_calls_of_a_step_and_of_a_run_are_bounded() -> None:
-    ten = endless(lambda n: ("look", {"q": n}))
-    box = Box()
-    run, _ = play(with_tools(ten, box, limits=Limits(tool_calls=4)))
-    assert (len(box.calls), run.trace.answer) == (4, "enough")
-
-    def many(request: Request) -> list[Any]:
-        calls = [("look", {"q": f"{len(request.messages)}.{n}"}) for n in range(30)]
-        return ["enough"] if request.tool_choice == "none" else asks(*calls)
-
-    box = Box()
-    run, _ = play(with_tools(ScriptedModel(reply=many), box))
-    assert (len(box.calls), run.trace.answer) == (CALLS_PER_STEP, "enough")
+    for at_once, limits, most in ((1, Limits(tool_calls=4), 4), (30, Limits(), CALLS_PER_STEP)):
+        box = Box()
+        run, _ = play(with_tools(endless(lambda n: ("look", {"q": n}), at_once), box, limits=limits))
+        assert (len(box.calls), run.trace.answer) == (most, "enough")
 
 
 def test_a_worker_that_never_answers_has_no_answer() -> None:
@@ -225,18 +210,15 @@ def test_stopping_while_a_tool_runs_ends_the_call_and_keeps_the_cost() -> None:
 
 def decided(conductor: Conductor, *verdicts: ToolVerdict) -> tuple[Run, list[ev.Event]]:
     """Run a question; each offer of a call is answered with the next verdict."""
+    left = list(verdicts)
 
-    async def main() -> tuple[Run, list[ev.Event]]:
-        run = start_run(conductor, Question(text="?"))
-        left, events = list(verdicts), []
-        async for event, _ in run:
-            events.append(event)
-            if isinstance(event, ev.ToolOffered):
-                asyncio.get_running_loop().call_later(100, run.decide_tool, left.pop(0))
-        assert not left
-        return run, events
+    def act(run: Run, event: ev.Event) -> None:
+        if isinstance(event, ev.ToolOffered):
+            later(100, run.decide_tool, left.pop(0))
 
-    return virtually(main())
+    found = play(conductor, act=act)
+    assert not left
+    return found
 
 
 def test_a_tool_that_may_change_something_is_asked_about() -> None:
@@ -267,42 +249,44 @@ def test_nobody_to_ask_is_a_refusal_unless_it_was_allowed() -> None:
     assert len(box.calls) == 1
 
 
+SECRET = Question(text="?", files=(File(name="a.txt", text="secret"),))
+
+
+def guarding(*files_only: str) -> PoolPolicy:
+    """Files are for these alone; workers are on this machine, and the tools are not."""
+    parties = {name: Party(name=name, recipient="this machine", local=True) for name in ("ann", "bob")}
+    parties["tool:web"] = Party(name="tool:web", recipient="web.example")
+    return PoolPolicy(policy=Policy(files_only=(files_only,)), parties=parties)
+
+
 def test_a_step_with_files_that_must_stay_local_gets_no_remote_tools() -> None:
-    parties = {
-        "ann": Party(name="ann", recipient="this machine", local=True),
-        "tool:web": Party(name="tool:web", recipient="web.example"),
-    }
-    guard = PoolPolicy(policy=Policy(files_only=(("provider:local",),)), parties=parties)
-    model = says("done")
+    guard, model = guarding("provider:local"), says("done")
     conductor = with_tools(model, Box(), pool_policy=guard)
-    _, events = play(conductor, Question(text="?", files=(File(name="a.txt", text="secret"),)))
+    _, events = play(conductor, SECRET)
     assert not model.requests[-1].tools
     assert any("ann does not get the tools of web: policy.files_only" in text for text in notices(events))
     play(conductor, Question(text="?"))
     assert model.requests[-1].tools
     allowed = replace(guard, policy=Policy(files_only=(("provider:local", "tool:web"),)))
-    play(replace(conductor, pool_policy=allowed), Question(text="?", files=(File(name="a.txt", text="secret"),)))
+    play(replace(conductor, pool_policy=allowed), SECRET)
     assert model.requests[-1].tools
 
 
 def test_text_from_a_local_file_does_not_reach_remote_tools_either() -> None:
-    parties = {name: Party(name=name, recipient="this machine", local=True) for name in ("ann", "bob")}
-    parties["tool:web"] = Party(name="tool:web", recipient="web.example")
-    guard = PoolPolicy(policy=Policy(files_only=(("ann", "bob"),)), parties=parties)
     ann, bob = pool_of("ann", "bob").workers
     models = {"ann": says("from the file"), "bob": says("done")}
     conductor = setting(
         "A | | read\nB | 1 | look it up\n", models, pool=Pool(workers=(ann, replace(bob, tools=("web",)))),
-        tools=RunTools(open=Box), pool_policy=guard,
+        tools=RunTools(open=Box), pool_policy=guarding("ann", "bob"),
     )  # fmt: skip
-    play(conductor, Question(text="?", files=(File(name="a.txt", text="secret"),)))
+    play(conductor, SECRET)
     assert not models["bob"].requests[-1].tools
 
 
 def test_a_nested_run_shares_the_tools_of_the_run_around_it() -> None:
     box = Box()
     model = ScriptedModel(reply=lambda request: asks(("look", {})) if len(request.messages) < 2 else ["done"])
-    pool = Pool(workers=(Worker(name="ann", kind="scripted", tools=("web",)), Worker(name="self", kind="self")))
+    pool = with_self("ann", tools=("web",))
     planner = ScriptedModel([["B | | think again\n"], ["A | | look\n"]])
     conductor = setting(planner, {"ann": model}, pool=pool, tools=RunTools(open=lambda: box))
     run, _ = play(conductor)
