@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,17 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.chat import Chunk, Request
+from conductor_cli.core.chat import Request
 from conductor_cli.core.data_policy import DataPolicy
 from conductor_cli.core.errors import ModelError, PolicyError
-from conductor_cli.core.plan import SELF, Step
+from conductor_cli.core.plan import SELF
 from conductor_cli.core.policy import Party, Policy, PoolPolicy
-from conductor_cli.core.pool import Limits, Pool, Worker
+from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.question import File, PastTurn, Question
 from conductor_cli.core.trace import Trace
-from conductor_cli.core.usage import Usage
-from conductor_cli.models.base import ALL_FEATURES, ScriptedModel
-from tests.run.kit import notices, of, plan_of, play, play_and_stop, says, setting
+from conductor_cli.models.base import ScriptedModel
+from tests.run.kit import notices, of, plan_of, play, play_and_stop, pool_of, says, setting, with_self
 
 ASKED, FILED = "WHATISASKED", "WHATISFILED"
 NAMES = ("ann", "bob", "cyd")
@@ -31,46 +29,36 @@ READERS = ("here", "north", "south")
 SELECTORS = [*NAMES, "tag:red", "provider:local", "provider:north", "provider:south"]
 
 
-@dataclass
-class Parrot:
+def heard(model: ScriptedModel) -> list[str]:
+    """All that a model was sent."""
+    return ["\n".join(message.content for message in request.messages) for request in model.requests]
+
+
+def parrot(*, gone: bool = False) -> ScriptedModel:
     """A worker that answers with the text of the files wherever it has read it. It may be gone."""
 
-    features = ALL_FEATURES
+    def reply(_: Request) -> list[Any]:
+        said = f"Done {FILED}" if FILED in heard(model)[-1] else "Done"
+        return [ModelError("missing", "gone") if gone else said]
 
-    gone: bool = False
-    heard: list[str] = field(default_factory=list)
-
-    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        self.heard.append("\n".join(message.content for message in request.messages))
-        if self.gone:
-            raise ModelError("missing", "gone")
-        yield Chunk(text=f"Done {FILED}" if FILED in self.heard[-1] else "Done")
-        yield Chunk(usage=Usage(calls=1), finish="stop")
-
-    async def close(self) -> None: ...
+    model = ScriptedModel(reply=reply)
+    return model
 
 
-@dataclass
-class Gossip:
+def parrots(*gone: str) -> dict[str, Any]:
+    return {name: parrot(gone=name in gone) for name in NAMES}
+
+
+def gossip(*lines: tuple[str, str], waits: float = 0.0) -> ScriptedModel:
     """A conductor that writes the same lines for every question, and the text of the files wherever it has read it."""
 
-    features = ALL_FEATURES
+    def reply(_: Request) -> list[Any]:
+        filed = FILED if FILED in heard(model)[-1] else ""
+        text = "\n".join(f"{label} | {access} | Do it {filed}" for label, access in lines)
+        return [text, "\n", waits] if waits else [text]
 
-    lines: Sequence[tuple[str, str]]
-    waits: float = 0.0
-    heard: list[str] = field(default_factory=list)
-
-    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        read = "\n".join(message.content for message in request.messages)
-        self.heard.append(read)
-        filed = FILED if FILED in read else ""
-        yield Chunk(text="\n".join(f"{label} | {access} | Do it {filed}" for label, access in self.lines))
-        if self.waits:
-            yield Chunk(text="\n")
-            await asyncio.sleep(self.waits)
-        yield Chunk(usage=Usage(calls=1), finish="stop")
-
-    async def close(self) -> None: ...
+    model = ScriptedModel(reply=reply)
+    return model
 
 
 def party(name: str, recipient: str, *tags: str) -> Party:
@@ -89,28 +77,25 @@ lines = st.lists(
     st.tuples(st.sampled_from("ABCD"), st.sampled_from(["-", "1", "1 2", "all", "given", "2 3"])),
     min_size=1, max_size=4,
 )  # fmt: skip
-parties = st.fixed_dictionaries(
-    {
-        name: st.builds(party, st.just(name), st.sampled_from(READERS), st.sampled_from(["red", "blue"]))
-        for name in (*NAMES, SELF)
-    }
-)
+parties = st.fixed_dictionaries({
+    name: st.builds(party, st.just(name), st.sampled_from(READERS), st.sampled_from(["red", "blue"]))
+    for name in (*NAMES, SELF)
+})  # fmt: skip
 questions = st.builds(
     Question,
     text=st.just(f"{ASKED}?"),
     files=st.sampled_from([(), (File(name="notes", text=FILED),)]),
     history=st.sampled_from([(), (PastTurn(question="And?", answer=FILED),)]),
 )
-POOL = Pool(workers=(*(Worker(name=name, kind="scripted") for name in NAMES), Worker(name=SELF, kind=SELF)))
+POOL = with_self(*NAMES)
 
 
 def hold_readers(
-    conductor: Gossip, workers: Mapping[str, Any], policy: Policy, parties: Mapping[str, Party], question: Question
+    readers: Mapping[str, ScriptedModel], policy: Policy, parties: Mapping[str, Party], question: Question
 ) -> None:
     """Fail if the conductor or a worker read something that the policy keeps from them."""
-    readers = [(SELF, conductor.heard), *((name, worker.heard) for name, worker in workers.items())]
-    for name, heard in readers:
-        for text in heard:
+    for name, reader in readers.items():
+        for text in heard(reader):
             assert not policy.denial_reason(parties[name], plans=name == SELF)
             if question.files:
                 assert FILED not in text or policy.allows_files(parties[name])
@@ -118,44 +103,37 @@ def hold_readers(
 
 @given(policies, lines, parties, questions, st.sets(st.sampled_from(NAMES), max_size=2), st.sampled_from([0, 1]))
 def test_no_worker_is_sent_what_a_rule_forbids(
-    policy: Policy,
-    lines: list[tuple[str, str]],
-    parties: Mapping[str, Party],
-    question: Question,
-    gone: set[str],
+    policy: Policy, lines: list[tuple[str, str]], parties: Mapping[str, Party], question: Question, gone: set[str],
     recursion: int,
-) -> None:
+) -> None:  # fmt: skip
     """The rules hold for any plan and policy, with files, history, failures, substitutes and nested runs.
 
     Workers pass on all that they read, and the conductor writes all that it reads into its subtasks.
     """
-    conductor = Gossip(lines)
-    workers = {name: Parrot(gone=name in gone) for name in NAMES}
+    conductor, workers = gossip(*lines), parrots(*gone)
     limits = Limits(attempts=1, recursion=recursion)
     try:
         run, _ = play(desk(conductor, policy, workers, pool=POOL, limits=limits, parties=parties), question)
     except PolicyError:
-        assert not conductor.heard
-        assert not any(worker.heard for worker in workers.values())
+        assert not any(model.requests for model in (conductor, *workers.values()))
         return
-    assert run.trace.ended
-    assert run.trace.policy == policy
-    hold_readers(conductor, workers, policy, parties, question)
+    assert (run.trace.ended, run.trace.policy) == (True, policy)
+    hold_readers({SELF: conductor, **workers}, policy, parties, question)
 
 
 @given(policies, parties, questions, st.sets(st.sampled_from(NAMES), max_size=2))
 def test_in_mini_mode_one_worker_answers_that_sees_all_of_the_question(
     policy: Policy, parties: Mapping[str, Party], question: Question, gone: set[str]
 ) -> None:
-    conductor, workers = Gossip([]), {name: Parrot(gone=name in gone) for name in NAMES}
+    conductor, workers = gossip(), parrots(*gone)
     pool, limits = Pool(workers=POOL.workers[:3]), Limits(attempts=1)
     try:
         play(desk(conductor, policy, workers, pool=pool, limits=limits, mode="mini", parties=parties), question)
     except PolicyError:
-        assert not any(worker.heard for worker in workers.values())
+        assert not any(worker.requests for worker in workers.values())
         return
-    hold_readers(conductor, workers, policy, parties, question)
-    for text in (text for worker in workers.values() for text in worker.heard):
+    hold_readers({SELF: conductor, **workers}, policy, parties, question)
+    for text in (text for worker in workers.values() for text in heard(worker)):
         assert ASKED in text
         assert FILED in text or not question.files
 
@@ -208,16 +186,15 @@ def test_an_access_list_that_would_leak_files_is_a_fault() -> None:
 
 
 def test_a_substitute_sees_no_less_and_leaks_no_more() -> None:
-    gone: Any = Parrot(gone=True)
-    run, _ = play(desk("A | - | Read it.", LOCAL_FILES, {"ann": gone, "bob": Parrot()}), FILES)
+    run, _ = play(desk("A | - | Read it.", LOCAL_FILES, {"ann": parrot(gone=True), "bob": parrot()}), FILES)
     assert run.trace.exit_code != 0
-    workers: dict[str, Any] = {"ann": Parrot(), "bob": Parrot(gone=True), "cyd": Parrot()}
     own = Policy(files_only=(("ann",),))
     plan = "B | - | Find it.\nC | 1 | Answer."
-    run, _ = play(desk(plan, own, {**workers, "cyd": Parrot(gone=True)}, limits=Limits(attempts=1)), FILES)
+    run, _ = play(desk(plan, own, parrots("bob", "cyd"), limits=Limits(attempts=1)), FILES)
     assert [record.worker for record in run.trace.steps] == ["ann", "ann"]
+    workers = parrots("bob")
     run, _ = play(desk(plan, own, workers, limits=Limits(attempts=1)), FILES)
-    assert not any(FILED in text for text in workers["cyd"].heard)
+    assert not any(FILED in text for text in heard(workers["cyd"]))
 
 
 def test_a_given_plan_is_checked_before_any_call() -> None:
@@ -260,9 +237,8 @@ def test_a_review_that_would_see_too_much_is_left_out() -> None:
 
 
 def test_a_nested_run_excludes_workers_that_may_not_see_the_existing_answer() -> None:
-    planner = ScriptedModel(
-        [["A | - | Read it.\nD | 1 | Review."], ["B | given | Check it."], ["A | given | Check it."]]
-    )
+    plans = ["A | - | Read it.\nD | 1 | Review."], ["B | given | Check it."], ["A | given | Check it."]
+    planner = ScriptedModel([*plans])
     run, events = play(desk(planner, LOCAL_FILES, pool=POOL), FILES)
     assert "Not available now: B, C" in planner.requests[1].messages[1].content
     assert not prompts([e.event for e in of(events, ev.NestedEvent)], "bob")
@@ -272,18 +248,16 @@ def test_a_nested_run_excludes_workers_that_may_not_see_the_existing_answer() ->
 def test_a_reused_plan_is_held_to_the_current_rules() -> None:
     plan = "A | - | Read it.\nB | - | Answer."
     earlier = stopped(plan, Policy(), {"ann": says("read"), "bob": says(9.0)})
-    workers = {"ann": Parrot(), "bob": Parrot()}
+    workers = {"ann": parrot(), "bob": parrot()}
     _, events = play(desk(None, LOCAL_FILES, workers), FILES, resume=earlier)
-    assert not workers["bob"].heard
+    assert not workers["bob"].requests
     (failed,) = of(events, ev.StepFailed)
     assert "step 2 shows bob its subtask, which may quote the attached files" in failed.error.message
 
 
 few_rules = st.builds(
-    Policy,
-    files_only=st.sampled_from([(), (("provider:local",),)]),
-    deny=st.sampled_from([(), ("bob",)]),
-)  # fmt: skip
+    Policy, files_only=st.sampled_from([(), (("provider:local",),)]), deny=st.sampled_from([(), ("bob",)])
+)
 
 
 @given(st.lists(few_rules, min_size=3, max_size=3), lines, lines, parties, questions, st.sets(st.sampled_from(NAMES)))
@@ -295,32 +269,27 @@ def test_no_worker_is_sent_what_a_rule_forbids_in_a_resumed_run(
     earlier: Trace | None = None
     for policy, pool, said in zip(rules, (few, POOL, POOL), (begun, more, more), strict=True):
         known = {name: parties[name] for name in (*pool.names, SELF)}
-        conductor = Gossip(said, waits=9.0 if pool is few else 0.0)
-        late = policy is rules[1]
-        workers: dict[str, Any] = {
-            name: says(9.0) if late and name == "ann" else Parrot()
-            for name in pool.names if name != SELF
-        }  # fmt: skip
+        conductor = gossip(*said, waits=9.0 if pool is few else 0.0)
+        workers = {name: parrot() for name in pool.names if name != SELF}
+        if policy is rules[1]:
+            workers["ann"] = says(9.0)
         made = desk(conductor, policy, workers, pool=pool, limits=Limits(attempts=1), parties=known)
         try:
             run, _ = play_and_stop(made, 1, "cancelled", question=question, resume=earlier)
         except PolicyError:
             continue
-        parrots = {name: worker for name, worker in workers.items() if isinstance(worker, Parrot)}
-        hold_readers(conductor, parrots, policy, parties, question)
+        hold_readers({SELF: conductor, **workers}, policy, parties, question)
         earlier = run.trace
 
 
 def test_subtasks_of_a_planner_with_files_stay_with_workers_that_see_files() -> None:
-    alone = Pool(workers=(Worker(name="ann", kind="scripted"),))
     planner = ScriptedModel([[f"A | - | Check {FILED}.\n", "A | 1 | Answer.\n", 9.0]])
-    first = stopped(planner, LOCAL_FILES, {"ann": says("read")}, pool=alone)
+    first = stopped(planner, LOCAL_FILES, {"ann": says("read")}, pool=pool_of("ann"))
     assert first.steps[0].state == "done"
-    gossip = Gossip([("B", "-")])
-    workers: dict[str, Any] = {"ann": Parrot(), "bob": Parrot(), "cyd": Parrot()}
-    run, _ = play(desk(gossip, LOCAL_FILES, workers, pool=POOL), FILES, resume=first)
-    assert not gossip.heard
-    assert not workers["bob"].heard
+    planner, workers = gossip(("B", "-")), parrots()
+    run, _ = play(desk(planner, LOCAL_FILES, workers, pool=POOL), FILES, resume=first)
+    assert not planner.requests
+    assert not workers["bob"].requests
     assert run.trace.exit_code == 0
 
 
@@ -328,11 +297,10 @@ def test_a_plan_of_a_conductor_that_saw_no_files_is_written_on_by_it() -> None:
     planner = ScriptedModel([["A | - | Read it.\n", "B | - | Check.\n", "A | 1 2 | Answer.\n", 9.0]])
     first = stopped(planner, LOCAL_FILES, {"ann": says("read"), "bob": says(9.0)}, pool=POOL)
     assert first.planner_saw_files is False
-    gossip = Gossip([("A", "all")])
-    workers: dict[str, Any] = {"ann": Parrot(), "bob": Parrot(), "cyd": Parrot()}
-    run, _ = play(desk(gossip, LOCAL_FILES, workers, pool=POOL), FILES, resume=first)
-    assert gossip.heard
-    assert workers["bob"].heard
+    planner, workers = gossip(("A", "all")), parrots()
+    run, _ = play(desk(planner, LOCAL_FILES, workers, pool=POOL), FILES, resume=first)
+    assert planner.requests
+    assert workers["bob"].requests
     assert run.trace.exit_code == 0
 
 
@@ -347,33 +315,30 @@ def run_without_rules(*lines: str) -> Trace:
 
 def test_a_conductor_without_files_is_not_shown_subtasks_that_may_reveal_them() -> None:
     earlier = run_without_rules(f"A | - | Check {FILED}.", f"B | - | Compare {FILED}.", "A | 1 | Answer.")
-    workers: dict[str, Any] = {"ann": Parrot(), "bob": Parrot(), "cyd": Parrot()}
-    planner = Gossip([("B", "-")])
+    planner, workers = gossip(("B", "-")), parrots()
     run, events = play(desk(planner, LOCAL_FILES, workers, pool=POOL), FILES, resume=earlier)
-    assert not planner.heard
-    assert not workers["bob"].heard
+    assert not planner.requests
+    assert not workers["bob"].requests
     assert run.trace.steps[-1].worker == "ann"
-    assert (
-        "the resumed plan may reveal inputs hidden from the planner; the steps planned so far are kept, and worker ann"
-        in notices(events)[1]
+    told = (
+        "the resumed plan may reveal inputs hidden from the planner; the steps planned so far are kept, and worker"
     )
-    planner = Gossip([("B", "-")])
+    assert told in notices(events)[1]
     play(desk(planner, Policy(), workers, pool=POOL), FILES, resume=earlier)
-    assert FILED in planner.heard[0]
+    assert FILED in heard(planner)[0]
 
 
 def test_a_nested_run_reveals_files_only_to_workers_that_may_see_them() -> None:
     planner = ScriptedModel([[f"A | - | Read it.\nD | - | Check {FILED}."], [9.0]])
     earlier = stopped(planner, Policy(), {"ann": says("read"), "bob": says("x")}, pool=POOL)
     for recipient, state in (("here", "done"), ("north", "failed")):
-        gossip = Gossip([("B", "-")])
-        workers: dict[str, Any] = {"ann": Parrot(), "bob": Parrot(), "cyd": Parrot()}
+        inner, workers = gossip(("B", "-")), parrots()
         parties = {**ALL, SELF: party("conductor", recipient)}
-        run, _ = play(desk(gossip, LOCAL_FILES, workers, pool=POOL, parties=parties), FILES, resume=earlier)
+        run, _ = play(desk(inner, LOCAL_FILES, workers, pool=POOL, parties=parties), FILES, resume=earlier)
         assert run.trace.steps[1].state == state
-        assert bool(gossip.heard) == (recipient == "here")
-        assert not workers["bob"].heard
-        assert not workers["cyd"].heard
+        assert bool(inner.requests) == (recipient == "here")
+        assert not workers["bob"].requests
+        assert not workers["cyd"].requests
 
 
 def test_an_answer_of_a_run_under_other_rules_may_quote_the_files() -> None:
@@ -381,22 +346,18 @@ def test_an_answer_of_a_run_under_other_rules_may_quote_the_files() -> None:
     begun = stopped("B | - | Find it.\nA | - | Wait.", Policy(files_only=(("bob", "ann"),)), workers, pool=POOL)
     earlier = replace(begun, steps=begun.steps[:1], plan=None)
     assert [record.state for record in earlier.steps] == ["done"]
-    workers = {"ann": Parrot(), "bob": Parrot(), "cyd": Parrot()}
+    workers = parrots()
     planner = ScriptedModel([["C | 1 | Answer."], ["A | 1 | Answer."]])
     run, events = play(desk(planner, LOCAL_FILES, workers, pool=POOL), FILES, resume=earlier)
     (rejected,) = of(events, ev.PlanRejected)
     assert rejected.problem.startswith("step 2 shows cyd the answer of step 1, which may quote the attached files")
-    assert not workers["cyd"].heard
+    assert not workers["cyd"].requests
     assert run.trace.exit_code == 0
 
 
 def test_an_answer_of_a_worker_that_is_gone_may_quote_the_files() -> None:
     policy = DataPolicy(PoolPolicy(policy=LOCAL_FILES, parties=ALL), ["ann", "bob"], FILES)
-    steps = [
-        Step(worker="bob", subtask="x"),
-        Step(worker="gone", subtask="y"),
-        Step(worker="bob", subtask="z", access=(2,)),
-    ]
+    steps = plan_of(("bob", ()), ("gone", ()), ("bob", (2,))).steps
     assert policy.hold_files(steps) == [False, False, True, True]
 
 
