@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,11 +38,16 @@ class OneRun:
         self.ledger = Ledger(Limits())
         self.spend = DailySpend(place, limits, client=client, now=lambda: self.now)
 
-    def reserve(self, read: int = 100, answer: int = 1000) -> Reservation | None:
+    def find_room(self, answer: int = 1000) -> Reservation | None:
         def decide(today: DayBudget) -> Reservation | None:
-            return self.ledger.reserve(read, answer, DEAR, today=today)
+            return self.ledger.reserve(100, answer, DEAR, today=today)
 
         return asyncio.run(self.spend.reserve(decide, self.ledger.release, ANN))
+
+    def reserve(self, answer: int = 1000) -> Reservation:
+        room = self.find_room(answer)
+        assert room is not None
+        return room
 
     def settle(self, reservation: Reservation, written: int) -> None:
         usage = with_cost(Usage(tokens_in=100, tokens_out=written, calls=1), DEAR)
@@ -47,7 +56,6 @@ class OneRun:
 
     def call(self, written: int = 1000) -> Reservation:
         room = self.reserve()
-        assert room is not None
         self.settle(room, written)
         return room
 
@@ -61,19 +69,18 @@ def cents(amount: int) -> DayLimits:
     return DayLimits(cost=Decimal(amount) / 100)
 
 
-IMPORTS = """
-import sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[2])
-from tests.state.test_daily_spend import *
-"""
-
-
-def start(script: str, place: Path, *more: str) -> subprocess.Popen[bytes]:
-    """Another process, with all that is imported and defined here."""
-    root = Path(__file__).resolve().parents[2]
-    command = [sys.executable, "-c", IMPORTS + script, str(place), str(root), *more]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+@contextmanager
+def other_process(work: Callable[..., None], *arguments: Any) -> Iterator[tuple[SpawnProcess, Connection]]:
+    """Another process at some work, which gets the other end of the pipe first; it is killed at the end."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=work, args=(theirs, *arguments))
+    process.start()
+    try:
+        yield process, ours
+    finally:
+        process.kill()
+        process.join()
 
 
 def test_runs_of_a_day_share_its_limit(place: Path) -> None:
@@ -88,10 +95,7 @@ def test_runs_of_a_day_share_its_limit(place: Path) -> None:
 def test_what_others_hold_is_not_there(place: Path) -> None:
     """A call under way in another run holds its most; when it ends, what it did not use is there again."""
     one, other = OneRun(place, cents(1)), OneRun(place, cents(1))
-    room = one.reserve(answer=600)
-    assert room is not None
-    cut = other.reserve()
-    assert cut is not None
+    room, cut = one.reserve(answer=600), other.reserve()
     assert cut.answer == 380
     one.settle(room, 10)
     other.settle(cut, 10)
@@ -101,8 +105,8 @@ def test_what_others_hold_is_not_there(place: Path) -> None:
 def test_a_run_waits_for_its_own_calls_only(place: Path) -> None:
     """Its own call may leave room, so it waits; nobody knows when another run's will end."""
     one, other = OneRun(place, cents(1)), OneRun(place, cents(1))
-    assert one.reserve(answer=950) is not None
-    assert one.reserve() is None
+    one.reserve(answer=950)
+    assert one.find_room() is None
     with pytest.raises(LimitReached):
         other.reserve()
 
@@ -111,9 +115,8 @@ def test_midnight_gives_a_new_day(place: Path) -> None:
     """And a call counts for the day on which it began, wherever it ends."""
     run = OneRun(place, cents(1), NOON.replace(hour=23, minute=59))
     room = run.reserve(answer=980)
-    assert room is not None
     run.now += timedelta(minutes=2)
-    assert run.reserve(answer=980) is not None
+    run.reserve(answer=980)
     run.settle(room, 980)
     rows = read_spent(place, date(2026, 1, 1))
     assert [(str(row.day), row.usage.cost, row.open) for row in rows] == [
@@ -129,33 +132,22 @@ def test_a_clock_that_goes_back_opens_no_new_day(place: Path) -> None:
     with pytest.raises(LimitReached):
         run.reserve()
     run.now -= timedelta(days=1)
-    assert run.reserve() is not None
+    run.reserve()
 
 
-HOLDER = """
-run = OneRun(Path(sys.argv[1]), cents(1))
-assert run.reserve(answer=980) is not None
-print("held", flush=True)
-sys.stdin.read()
-"""
+def hold(pipe: Connection, place: Path) -> None:
+    """Hold nearly all of a cent."""
+    OneRun(place, cents(1)).reserve(answer=980)
+    pipe.send("held")
+    pipe.recv()
 
 
-@pytest.fixture
-def holder(place: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Another process that holds nearly all of a cent."""
-    with start(HOLDER, place) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"held\n"
-        yield process
-        process.kill()
-
-
-def test_a_call_of_a_killed_process_counts(place: Path, holder: subprocess.Popen[bytes]) -> None:
+def test_a_call_of_a_killed_process_counts(place: Path) -> None:
     """Its provider may charge for it, so the most that it may cost counts, in the limit and in what is shown."""
-    with pytest.raises(LimitReached):
-        OneRun(place, cents(1)).reserve()
-    holder.kill()
-    holder.wait()
+    with other_process(hold, place) as (_, holder):
+        assert holder.recv() == "held"
+        with pytest.raises(LimitReached):
+            OneRun(place, cents(1)).reserve()
     with pytest.raises(LimitReached):
         OneRun(place, cents(1)).reserve()
     (row,) = read_spent(place, NOON.date())
@@ -193,38 +185,35 @@ def test_what_a_killed_process_left_half_done_is_undone_by_a_reader(place: Path)
     assert [row.usage.calls for row in read_spent(place, NOON.date())] == [1]
 
 
-TWO_KEYS = """
-runs = [OneRun(Path(sys.argv[1]), DayLimits(), client=Spender(name=name)) for name in ("phone", "laptop")]
-for run in runs:
-    run.spend.checkpoints = sys.argv[3] == "True"
-for line in sys.stdin:
+def call_by_two_keys(pipe: Connection, place: Path, checkpoints: bool) -> None:
+    runs = [OneRun(place, DayLimits(), client=Spender(name=name)) for name in ("phone", "laptop")]
     for run in runs:
-        for _ in range(int(line)):
-            run.call()
-    print("written", flush=True)
-"""
+        run.spend.checkpoints = checkpoints
+    while True:
+        count = pipe.recv()
+        for run in runs:
+            for _ in range(count):
+                run.call()
+        pipe.send("written")
 
 
 @pytest.mark.parametrize("checkpoints", [True, False])
 def test_reading_between_the_calls_of_a_server_loses_none_of_them(place: Path, *, checkpoints: bool) -> None:
     """Two records are open in one process. Another process that reads must not delete the log they still write to."""
-    with start(TWO_KEYS, place, str(checkpoints)) as server:
-        assert server.stdin is not None
-        assert server.stdout is not None
-        for written, more in ((1, 1), (7, 6)):
-            server.stdin.write(b"%d\n" % more)
-            assert server.stdout.readline() == b"written\n"
-            assert [row.calls for row in read_spent(place, NOON.date(), by="key")] == [written, written]
-        server.stdin.write(b"1\n")
-        assert server.stdout.readline() == b"written\n"
-        server.kill()
+    with other_process(call_by_two_keys, place, checkpoints) as (_, server):
+        for more, written in ((1, 1), (6, 7)):
+            server.send(more)
+            assert server.recv() == "written"
+            assert [row.calls for row in read_spent(place, NOON.date(), by="key")] == [written] * 2
+        server.send(1)
+        assert server.recv() == "written"
     rows = read_spent(place, NOON.date(), by="key")
     assert [(row.key, row.calls, row.open) for row in rows] == [("laptop", 8, 0), ("phone", 8, 0)]
 
 
 def test_a_call_without_a_limit_is_recorded_before_it_is_made(place: Path) -> None:
     run = OneRun(place, DayLimits())
-    assert run.reserve() is not None
+    run.reserve()
     room = Reservation(answer=9, tokens=9, cost=Decimal(0), call=False)
     assert asyncio.run(run.spend.reserve(lambda _: room, print)) is room
     conductor, ann = read_spent(place, NOON.date())
@@ -234,52 +223,43 @@ def test_a_call_without_a_limit_is_recorded_before_it_is_made(place: Path) -> No
     )  # fmt: skip
 
 
-SPENDER = """
-run = OneRun(Path(sys.argv[1]), cents(5))
-sys.stdin.readline()
-try:
-    while True:
-        room = run.reserve(answer=300)
-        run.settle(room, room.answer)
-except LimitReached:
-    pass
-"""
+def spend_all(pipe: Connection, place: Path) -> None:
+    run = OneRun(place, cents(5))
+    pipe.recv()
+    with suppress(LimitReached):
+        while True:
+            room = run.reserve(answer=300)
+            run.settle(room, room.answer)
 
 
 def test_processes_at_once_never_overspend(place: Path) -> None:
-    processes = [start(SPENDER, place) for _ in range(3)]
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write(b"\n")
-    for process in processes:
-        process.communicate(timeout=60)
-        assert process.returncode == 0
+    with ExitStack() as stack:
+        processes = [stack.enter_context(other_process(spend_all, place)) for _ in range(3)]
+        for _, pipe in processes:
+            pipe.send("go")
+        for process, _ in processes:
+            process.join(60)
+            assert process.exitcode == 0
     today = OneRun(place, cents(5)).spend.today()
     assert Decimal("0.045") < today.cost <= Decimal("0.05")
     assert today.calls >= 15
 
 
-OPENER = """
-for number in range(int(sys.argv[3])):
-    sys.stdin.readline()
-    spend = DailySpend(Path(sys.argv[1]) / str(number))
-    spend.today()
-    spend.close()
-    print("opened", flush=True)
-"""
+def open_databases(pipe: Connection, place: Path) -> None:
+    while True:
+        spend = DailySpend(place / pipe.recv())
+        spend.today()
+        spend.close()
+        pipe.send("opened")
 
 
 def test_processes_at_once_open_a_new_database(place: Path) -> None:
-    rounds = 20
     with ExitStack() as stack:
-        processes = [stack.enter_context(start(OPENER, place, str(rounds))) for _ in range(3)]
-        for _ in range(rounds):
-            for process in processes:
-                assert process.stdin is not None
-                process.stdin.write(b"\n")
-            for process in processes:
-                assert process.stdout is not None
-                assert process.stdout.readline() == b"opened\n"
+        pipes = [stack.enter_context(other_process(open_databases, place))[1] for _ in range(3)]
+        for number in range(20):
+            for pipe in pipes:
+                pipe.send(str(number))
+            assert [pipe.recv() for pipe in pipes] == ["opened"] * 3
 
 
 @pytest.mark.parametrize("closes", [False, True])
@@ -313,7 +293,6 @@ def test_an_absurd_number_of_tokens_uses_the_limits_up(place: Path, tokens: int)
     run = OneRun(place, limits)
     for _ in range(2):
         room = run.reserve()
-        assert room is not None
         run.spend.settle(room, with_cost(Usage(tokens_out=tokens, calls=1), DEAR))
         run.ledger.release(room)
         run.spend.limits = DayLimits(calls=9)
@@ -331,9 +310,7 @@ def test_an_absurd_cost_never_gives_money_or_calls_back(place: Path, cost: str) 
     run = OneRun(place, DayLimits(calls=9, cost=Decimal(10**9)))
     run.call(written=1000)
     before = run.spend.today()
-    room = run.reserve()
-    assert room is not None
-    run.spend.settle(room, Usage(tokens_out=60, calls=1, cost=Decimal(cost)))
+    run.spend.settle(run.reserve(), Usage(tokens_out=60, calls=1, cost=Decimal(cost)))
     today = run.spend.today()
     assert (today.calls, today.tokens) == (before.calls + 1, before.tokens + 60)
     assert before.cost <= today.cost <= before.cost + 10**6
@@ -366,7 +343,7 @@ def test_a_database_that_another_process_holds_is_an_error_after_a_bounded_wait(
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(LimitReached, match=r"today's limit cannot be enforced: .*: database is locked"):
             run.reserve()
-    assert run.reserve() is not None
+    run.reserve()
 
 
 @pytest.mark.parametrize("wrong", ["a file", "a directory", "not a database"])

@@ -197,10 +197,9 @@ def test_creating_the_index_takes_no_lock_from_another_thread(
     monkeypatch.setattr(run_index, "PATIENCE", 0.0)
     assert listed(store) == ["first"]
     (other,) = others
-    script = (
-        f"import sqlite3; sqlite3.connect({str(file)!r}, timeout=0, isolation_level=None).execute('BEGIN IMMEDIATE')"
-    )
-    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    begin = f"sqlite3.connect({str(file)!r}, timeout=0, isolation_level=None).execute('BEGIN IMMEDIATE')"
+    command = [sys.executable, "-c", f"import sqlite3; {begin}"]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
     other.close()
     assert process.stderr.endswith("database is locked\n")
 

@@ -110,9 +110,8 @@ def test_an_expired_hold_counts_in_full_until_it_is_released(database: Database,
     if ends:
         spend.settle(room, CENT)
         assert spend.today().cost == Decimal("0.01")
-        assert [(row.key, row.open, row.calls) for row in read_shared_spent(database, LONG_AGO, "key")] == [
-            ("app", 0, 1)
-        ]
+        (row,) = read_shared_spent(database, LONG_AGO, "key")
+        assert (row.key, row.open, row.calls) == ("app", 0, 1)
 
 
 def test_without_the_database_no_call_is_made_and_what_ended_is_recorded_later(
