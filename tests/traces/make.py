@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Attachment, Finish, Message, ToolCall
@@ -13,7 +14,7 @@ from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import KeepAnswer, Plan, Step
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import File, Question
-from conductor_cli.core.usage import Usage
+from conductor_cli.core.usage import NO_USAGE, Usage
 
 FOLDER = Path(__file__).parent
 Run = Callable[[], list[ev.Event]]
@@ -26,6 +27,7 @@ POOL = Pool(
         Worker(name="gemini-flash", kind="gemini", model="gemini-x"),
     )
 )
+WITH_SELF = Pool(workers=(*POOL.workers, Worker(name="self", kind="self")))
 PRIMES = "How many primes below 1000 end in 7, and what is their sum?"
 
 
@@ -73,11 +75,8 @@ class Writer:
                 self.add(ev.PlanDelta(at=self.at, text=piece))
             self.steps.append(step)
             last = whole and step is steps[-1]
-            self.add(
-                ev.StepPlanned(
-                    at=self.at, step=number, worker=step.worker, subtask=step.subtask, access=step.access, last=last
-                )
-            )
+            about: Any = {"worker": step.worker, "subtask": step.subtask, "access": step.access}
+            self.add(ev.StepPlanned(at=self.at, step=number, last=last, **about))
             if not step.access:
                 self.start(number)
         if whole:
@@ -115,6 +114,23 @@ class Writer:
     def finish(self, number: int, text: str, usage: Usage, *, attempt: int = 1, finish: Finish = "stop") -> None:
         self.add(ev.StepFinished(at=self.at, step=number, attempt=attempt, text=text, usage=usage, finish=finish))
 
+    def answer(self, number: int, text: str, usage: Usage, *, pace: float = 0.1, finish: Finish = "stop") -> None:
+        """A step starts, writes its text, and finishes."""
+        self.start(number)
+        self.say(pace, **{f"s{number}": text})
+        self.finish(number, text, usage, finish=finish)
+
+    def fail(self, number: int, error: Failure, usage: Usage = NO_USAGE, *, attempt: int = 1, **then: Any) -> None:
+        self.add(ev.StepFailed(at=self.at, step=number, attempt=attempt, error=error, usage=usage, **then))
+
+    def nest(self, number: int, events: list[ev.Event]) -> None:
+        """A step starts that is a run of its own."""
+        self.start(number)
+        outset = self.at
+        for event in events:
+            self.at = outset + event.at
+            self.add(ev.NestedEvent(at=self.at, step=number, event=event))
+
     def end(self, answer: str, *, usage: Usage, error: Failure | None = None, partial: bool = False) -> list[ev.Event]:
         self.add(ev.RunFinished(at=self.at, answer=answer, usage=usage, partial=partial, error=error))
         return self.events
@@ -140,9 +156,7 @@ def parallel() -> list[ev.Event]:
     run.finish(2, SPREAD, spent(210, 48, "0.0011"))
     run.at += 1.2
     run.finish(1, COUNTED, spent(190, 131, None))
-    run.start(3)
-    run.say(0.1, s3=ANSWER)
-    run.finish(3, ANSWER, spent(730, 41, "0.0031"))
+    run.answer(3, ANSWER, spent(730, 41, "0.0031"))
     return run.end(ANSWER, usage=TOTAL)
 
 
@@ -161,9 +175,7 @@ def rejected() -> list[ev.Event]:
     run.plan(check)
     run.say(0.2, s1=COUNTED)
     run.finish(1, COUNTED, spent(190, 131, None))
-    run.start(2)
-    run.say(0.2, s2=ANSWER)
-    run.finish(2, ANSWER, spent(400, 41, "0.0009"))
+    run.answer(2, ANSWER, spent(400, 41, "0.0009"), pace=0.2)
     return run.end(ANSWER, usage=TOTAL)
 
 
@@ -173,7 +185,7 @@ def retry() -> list[ev.Event]:
     run.plan(Step(worker="gpt", subtask="Answer the question."))
     run.say(0.3, s1=ANSWER[:27])
     error = Failure(kind="worker", message="gpt: 429 Too Many Requests", hint="the provider asks to wait for 12 s")
-    run.add(ev.StepFailed(at=run.at, step=1, attempt=1, error=error, usage=spent(40, 7, "0.0001"), retry_in=12.0))
+    run.fail(1, error, spent(40, 7, "0.0001"), retry_in=12.0)
     run.at += 12.0
     run.start(1, attempt=2)
     run.say(0.3, attempt=2, s1=ANSWER)
@@ -187,50 +199,35 @@ def substitute() -> list[ev.Event]:
     run.plan(LIST, Step(worker="gpt", subtask="Add up the list.", access=(1,)))
     error = Failure(kind="key", message="math-worker: the key was refused (401)", hint="conductor keys set openai")
     run.at += 0.4
-    run.add(ev.StepFailed(at=run.at, step=1, attempt=1, error=error, usage=Usage(), substitute="gemini-flash"))
+    run.fail(1, error, substitute="gemini-flash")
     run.start(1, worker="gemini-flash")
     run.add(ev.Notice(at=run.at, step=1, text="the prompt was trimmed from 9,120 to 8,000 tokens"))
     run.say(0.1, s1=COUNTED)
     run.finish(1, COUNTED, spent(190, 131, "0.0002"))
-    run.start(2)
-    run.say(0.1, s2=ANSWER)
-    run.finish(2, ANSWER, spent(400, 41, "0.0009"), finish="length")
+    run.answer(2, ANSWER, spent(400, 41, "0.0009"), finish="length")
     return run.end(ANSWER, usage=TOTAL)
 
 
 def nested() -> list[ev.Event]:
     """The conductor has the answer checked in a nested run, and a run inside that one keeps it."""
-    pool = Pool(workers=(*POOL.workers, Worker(name="self", kind="self")))
-    run = Writer(started(pool=pool, mode="ultra"), letters="ABCDE")
+    run = Writer(started(pool=WITH_SELF, mode="ultra"), letters="ABCDE")
     again = Step(worker="self", subtask="Read the answer and improve it where it is wrong.", access=(1,))
     run.plan(Step(worker="gpt", subtask="Answer the question."), again)
     run.say(0.1, s1="46 primes end in 7, and their sum is 22,728.")
     run.finish(1, "46 primes end in 7, and their sum is 22,728.", spent(40, 20, "0.0003"))
-    run.start(2)
-    outset = run.at
-    inner = _inner_run()
-    for event in inner:
-        run.at = outset + event.at
-        run.add(ev.NestedEvent(at=run.at, step=2, event=event))
+    run.nest(2, _inner_run())
     run.add(ev.StepDelta(at=run.at, step=2, attempt=1, text=ANSWER))
     run.finish(2, ANSWER, spent(900, 120, "0.0030"))
     return run.end(ANSWER, usage=TOTAL)
 
 
 def _inner_run() -> list[ev.Event]:
-    pool = Pool(workers=(*POOL.workers, Worker(name="self", kind="self")))
-    run = Writer(started("Is the answer right?", run="01JDQ7W3ZK.2", pool=pool), letters="ABCDE")
+    run = Writer(started("Is the answer right?", run="01JDQ7W3ZK.2", pool=WITH_SELF), letters="ABCDE")
     add_up = Step(worker="math-worker", subtask="Add the primes up again, one by one.", access=(0,))
     final = Step(worker="self", subtask="Accept the sum or have it done again.", access=(1,))
     run.plan(add_up, final)
-    run.start(1)
-    run.say(0.1, s1="7 + 17 = 24, + 37 = 61, ... = 22,782")
-    run.finish(1, "7 + 17 = 24, + 37 = 61, ... = 22,782", spent(80, 30, None))
-    run.start(2)
-    outset = run.at
-    for event in _inmost_run():
-        run.at = outset + event.at
-        run.add(ev.NestedEvent(at=run.at, step=2, event=event))
+    run.answer(1, "7 + 17 = 24, + 37 = 61, ... = 22,782", spent(80, 30, None))
+    run.nest(2, _inmost_run())
     run.finish(2, ANSWER, spent(120, 1))
     return run.end(ANSWER, usage=TOTAL)
 
@@ -265,9 +262,8 @@ def limit() -> list[ev.Event]:
     run.start(2)
     run.say(0.1, s2=ANSWER[:36])
     run.add(ev.StepStopped(at=run.at, step=2, reason="limit", usage=spent(400, 9, "0.0009")))
-    error = Failure(
-        kind="limit", message="the cost limit of $0.02 is used up", reason="limit_cost", suggested_limit="0.04"
-    )
+    said = "the cost limit of $0.02 is used up"
+    error = Failure(kind="limit", message=said, reason="limit_cost", suggested_limit="0.04")
     return run.end(ANSWER[:36], usage=TOTAL, error=error, partial=True)
 
 
@@ -275,20 +271,18 @@ def failed() -> list[ev.Event]:
     """No worker can be reached, so a step fails for good and the run has no answer."""
     run = Writer(started())
     run.plan(LIST, Step(worker="gpt", subtask="Add up the list.", access=(1,)))
-    error = Failure(
-        kind="unreachable", message="math-worker: no connection to localhost:8080", hint="is the server running?"
-    )
+    said = "math-worker: no connection to localhost:8080"
+    error = Failure(kind="unreachable", message=said, hint="is the server running?")
     for attempt in (1, 2):
         run.at += 2.0
-        run.add(ev.StepFailed(at=run.at, step=1, attempt=attempt, error=error, usage=Usage(), retry_in=2.0))
+        run.fail(1, error, attempt=attempt, retry_in=2.0)
         run.at += 2.0
         run.start(1, attempt=attempt + 1)
     run.at += 2.0
-    run.add(ev.StepFailed(at=run.at, step=1, attempt=3, error=error, usage=Usage()))
+    run.fail(1, error, attempt=3)
     run.add(ev.StepStopped(at=run.at, step=2, reason="run_failed", usage=Usage()))
-    gone = Failure(
-        kind="unreachable", message="no worker can be reached", hint="see what is wrong with: conductor doctor"
-    )
+    hint = "see what is wrong with: conductor doctor"
+    gone = Failure(kind="unreachable", message="no worker can be reached", hint=hint)
     run.add(ev.RunFailed(at=run.at, error=gone, usage=spent(410, 61)))
     return run.events
 
@@ -304,7 +298,7 @@ def hostile() -> list[ev.Event]:
     run.give(1, evil, evil, seconds=0.1, error=True)
     run.add(ev.Notice(at=run.at, text=evil))
     error = Failure(kind="worker", message=f"oh {evil}", hint=f"try {evil}")
-    run.add(ev.StepFailed(at=run.at, step=1, attempt=1, error=error, usage=Usage(), substitute=f"bad{evil}"))
+    run.fail(1, error, substitute=f"bad{evil}")
     run.start(1, attempt=2)
     run.say(0.1, attempt=2, s1=f"x{evil}\n{evil}y")
     run.finish(1, f"x{evil}\n{evil}y", spent(1, 1), attempt=2)
@@ -318,8 +312,8 @@ def crowd() -> list[ev.Event]:
     run.plan(*(Step(worker=name, subtask=f"Read chapter {i} and say in one sentence what happens.")
                for i, name in enumerate(names, start=1)), pace=0.05)  # fmt: skip
     texts = {
-        "s1": "In the first chapter a traveller comes to a house at the edge of the moor, and nobody asks her name. "
-        * 3,
+        "s1": 3
+        * "In the first chapter a traveller comes to a house at the edge of the moor, and nobody asks her name. ",
         "s2": "第二章では、旅人は家の主人と長い夜を過ごし、朝になると主人はもういない。" * 4,
         "s3": "Im dritten Kapitel fällt der Schnee, und die Brücke über den Fluß ist fort.\n" * 4,
         "s4": "👩‍👩‍👧 Chapter four: the family returns 🏔️ and finds the house empty. ",
@@ -357,7 +351,7 @@ def tools() -> list[ev.Event]:
     run.call(1, "files.list", '{"path": "."}', call_id="a")
     run.at += 0.8
     error = Failure(kind="worker", message="gpt: 503 Service Unavailable")
-    run.add(ev.StepFailed(at=run.at, step=1, attempt=1, error=error, usage=Usage(), retry_in=2.0))
+    run.fail(1, error, retry_in=2.0)
     run.at += 2.0
     run.start(1, attempt=2)
     run.say(0.1, attempt=2, s1="I look into the notes.")
