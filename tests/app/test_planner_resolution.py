@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
 import pytest
 
-from tests.cli.stage import ONE, Stage, explained, finished, says
+from tests.cli.stage import ONE, Stage, says
 from tests.tiny_gguf import lora
 
 
@@ -15,11 +14,10 @@ from tests.tiny_gguf import lora
 def test_an_adapter_for_a_model_that_is_not_a_file_is_refused(stage: Stage, tmp_path: Path, conductor: str) -> None:
     """The adapter is not silently ignored: no model is called, and the hint says what to do."""
     adapter = lora(tmp_path / "lora.gguf")
-    done = stage.inside("ask", "Why?", "--conductor", conductor, env={"CONDUCTOR_LLM_CONDUCTOR_ADAPTER": str(adapter)})
-    assert (done.code, stage.server.requests) == (3, [])
-    assert f"the planner is {conductor}" in done.err
-    assert "conductor config set conductor.adapter default" in done.err
-    explained(done)
+    told = (f"the planner is {conductor}", "conductor config set conductor.adapter default")
+    environ = {"CONDUCTOR_LLM_CONDUCTOR_ADAPTER": str(adapter)}
+    stage.fails(3, "ask", "Why?", "--conductor", conductor, env=environ, told=told)
+    assert stage.server.requests == []
 
 
 @pytest.mark.parametrize(
@@ -30,12 +28,10 @@ def test_the_error_names_the_bad_adapter(stage: Stage, tiny: Path, tmp_path: Pat
     adapter = tmp_path / "lora.gguf"
     if damage != "gone":
         adapter.write_bytes(tiny.read_bytes() if damage == "model" else b"Dear sir or madam,\n")
-    done = stage.inside("ask", "Why?", "--conductor", str(tiny), env={"CONDUCTOR_LLM_CONDUCTOR_ADAPTER": str(adapter)})
-    assert done.code == 5
-    explained(done)
+    environ = {"CONDUCTOR_LLM_CONDUCTOR_ADAPTER": str(adapter)}
+    done = stage.fails(5, "ask", "Why?", "--conductor", tiny, env=environ)
     first = done.err.splitlines()[0]
-    assert str(adapter) in first
-    assert said in first
+    assert (str(adapter) in first, said in first) == (True, True)
     assert str(tiny) not in done.err
     assert "the planner cannot be used" not in done.err
 
@@ -43,7 +39,7 @@ def test_the_error_names_the_bad_adapter(stage: Stage, tiny: Path, tmp_path: Pat
 def test_a_trace_names_the_conductor_as_the_model_store_does(stage: Stage, tiny: Path) -> None:
     """The trace has the name of the stored model and the hash of its file, whatever the file is called."""
     stage.config.write_text(stage.config.read_text().replace("[conductor]\nmodel", "[conductor]\n#"))
-    assert stage.inside("model", "import", str(tiny), "--name", "mine", "--use").code == 0
+    stage.ok("model", "import", tiny, "--name", "mine", "--use")
     done = stage.inside("ask", "Why?", "--seed", "3", "--format", "json")
     assert done.json["conductor"].startswith("mine sha256-ends:")
     assert "planner    mine sha256-ends:" in stage.inside("trace", "show").out
@@ -53,12 +49,11 @@ def test_a_trace_names_the_conductor_as_the_model_store_does(stage: Stage, tiny:
 def test_a_file_is_stored_in_a_setting_by_its_whole_path(stage: Stage, tiny: Path, name: str) -> None:
     """A setting applies in every directory; a value that names no file is stored unchanged."""
     (stage.home / "my.gguf").symlink_to(tiny)
-    with stage.start("config", "set", name, "my.gguf", cwd=stage.home) as process:
-        assert finished(process).code == 0
+    stage.ok("config", "set", name, "my.gguf", cwd=stage.home)
     section, key = name.split(".")
-    assert tomllib.loads(stage.own.read_text())[section][key] == str(stage.home / "my.gguf")
-    assert stage.inside("config", "set", name, "other.gguf").code == 0
-    assert tomllib.loads(stage.own.read_text())[section][key] == "other.gguf"
+    assert stage.own_settings[section][key] == str(stage.home / "my.gguf")
+    stage.ok("config", "set", name, "other.gguf")
+    assert stage.own_settings[section][key] == "other.gguf"
 
 
 def test_a_url_without_a_model_says_which_model_plans(stage: Stage) -> None:
@@ -101,9 +96,7 @@ def test_a_planner_that_is_also_a_worker_is_called_so(stage: Stage, named: str) 
 
 
 def test_a_server_that_does_not_answer_has_no_model_to_name(stage: Stage) -> None:
-    done = stage.inside("ask", "How many?", "--conductor", "http://127.0.0.1:9/v1")
-    assert done.code == 5
-    assert "plans:" not in done.err
+    assert "plans:" not in stage.ends(5, "ask", "How many?", "--conductor", "http://127.0.0.1:9/v1").err
 
 
 def test_a_worker_without_a_model_of_its_own_is_named_by_its_preset(stage: Stage) -> None:
@@ -126,7 +119,5 @@ def test_a_worker_without_a_model_of_its_own_is_named_by_its_preset(stage: Stage
 ])  # fmt: skip
 def test_an_unknown_model_is_answered_with_what_was_probably_meant(stage: Stage, conductor: str, hint: str) -> None:
     """A URL without its scheme, a stored or known model, a worker; else where to look."""
-    done = stage.inside("ask", "Why?", "--conductor", conductor)
-    assert done.code == 5
-    explained(done)
+    done = stage.fails(5, "ask", "Why?", "--conductor", conductor)
     assert done.err.splitlines()[1].strip().startswith(hint)

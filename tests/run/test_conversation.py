@@ -113,23 +113,6 @@ def test_a_reply_of_calls_alone_is_no_empty_answer() -> None:
     assert [call.name for call in run.trace.tool_calls] == ["edit"]
 
 
-def test_the_same_worker_goes_on_with_the_results() -> None:
-    bob = ScriptedModel([ASKS, ["Done."]])
-    conductor = cast(bob)
-    run, _ = play(conductor, asked())
-    results = (Message(role="tool", content="edited", tool_call_id="e1"),)
-    question, plan = continue_with_results(run.trace, results)
-    again, _ = play(conductor, question, plan=plan)
-    assert (again.trace.answer, again.trace.tool_calls) == ("Done.", ())
-    reply = Message(
-        role="assistant", content="I edit it.", tool_calls=run.trace.tool_calls, provider_data=SIGNED
-    )  # fmt: skip
-    assert bob.requests[1].messages == (*bob.requests[0].messages, reply, *results)
-    assert again.trace.question.parent == run.id
-    planner: Any = conductor.model
-    assert len(planner.requests) == 1
-
-
 def test_a_run_without_calls_cannot_go_on_with_results() -> None:
     run, _ = play(cast(says("done")), asked())
     with pytest.raises(UsageError, match="asked for no tool calls"):

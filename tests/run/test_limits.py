@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import Failure, PolicyError
-from conductor_cli.core.pool import DayLimits, Limits, Pool, Worker
+from conductor_cli.core.pool import DayLimits, Limits, Pool
 from conductor_cli.core.usage import FREE, Price, Usage
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.models.response_cache import CachedModel, ResponseCache
@@ -29,6 +29,11 @@ DEAR = Price(input=Decimal(1), output=Decimal(10))
 ROOM_FOR_ONE = Limits(cost=Decimal("0.043"))
 """Dollars for one call of `DEAR` at its longest, or for many as they turn out."""
 THREE = "A | - | one\nA | - | two\nA | 1 2 | three"
+
+
+def limit(said: str, reason: str, suggested: str | None = None) -> Failure:
+    shown: Any = ANY if suggested is None else suggested
+    return Failure(kind="limit", message=f"stopped: {said}", reason=f"limit_{reason}", suggested_limit=shown)
 
 
 class Greedy(Counting):
@@ -53,8 +58,7 @@ def test_parallel_steps_cannot_overshoot_the_money_together() -> None:
     assert run.trace.usage.cost is not None
     assert run.trace.usage.cost <= Decimal("0.02")
     assert run.trace.exit_code == 6
-    said = "stopped: limit of $0.0200, no room for another call"
-    assert run.trace.error == Failure(kind="limit", message=said, reason="limit_cost", suggested_limit="0.04")
+    assert run.trace.error == limit("limit of $0.0200, no room for another call", "cost", "0.04")
 
 
 def test_calls_are_counted_with_those_that_run() -> None:
@@ -62,16 +66,13 @@ def test_calls_are_counted_with_those_that_run() -> None:
     run, events = play(setting(THREE, {"ann": ann}, limits=Limits(calls=2)))
     assert len(of(events, ev.StepStarted)) == 2
     assert run.trace.exit_code == 6
-    assert run.trace.error == Failure(
-        kind="limit", message="stopped: limit of 2 calls", reason="limit_calls", suggested_limit="4"
-    )
+    assert run.trace.error == limit("limit of 2 calls", "calls", "4")
     assert (run.trace.answer, run.trace.partial) == ("done", True)
 
 
 def test_a_step_waits_for_room_that_a_running_call_will_leave() -> None:
-    run, events = play(
-        setting(THREE, {"ann": Counting(seconds=3)}, pool=pool_of("ann", price=DEAR), limits=ROOM_FOR_ONE)
-    )
+    pool = pool_of("ann", price=DEAR)
+    run, events = play(setting(THREE, {"ann": Counting(seconds=3)}, pool=pool, limits=ROOM_FOR_ONE))
     assert [(event.step, event.at) for event in of(events, ev.StepStarted)] == [(1, 0.0), (2, 3.0), (3, 6.0)]
     assert run.trace.exit_code == 0
 
@@ -90,17 +91,14 @@ def test_planning_that_has_no_room_ends_the_run() -> None:
     run, events = play(setting(planner, limits=Limits(tokens=300)))
     assert planner.requests == []
     assert [event.kind for event in events] == ["run_started", "run_failed"]
-    said = "stopped: limit of 300 tokens, no room for another call"
-    assert run.trace.error == Failure(kind="limit", message=said, reason="limit_tokens", suggested_limit=ANY)
+    assert run.trace.error == limit("limit of 300 tokens, no room for another call", "tokens")
 
 
 def test_time_is_a_limit_of_the_whole_run() -> None:
     ann = ScriptedModel([["The answer ", 60.0, "is 42."]])
     run, events = play(setting([4.0, "A | - | one"], {"ann": ann}, limits=Limits(seconds=10)))
     assert (run.trace.at, run.trace.answer, run.trace.exit_code) == (10.0, "The answer ", 6)
-    assert run.trace.error == Failure(
-        kind="limit", message="stopped: limit of 10 s", reason="limit_time", suggested_limit="20"
-    )
+    assert run.trace.error == limit("limit of 10 s", "time", "20")
     assert of(events, ev.StepStopped)[0].reason == "limit"
     run, _ = play(setting([40.0, "A | - | one"], limits=Limits(seconds=2.5)))
     assert (run.trace.at, run.trace.state, run.trace.exit_code) == (2.5, "failed", 6)
@@ -111,9 +109,7 @@ def test_a_nested_run_shares_the_limits() -> None:
     ann = ScriptedModel([["one"], ["two"], ["three"]])
     run, events = play(setting(planner, {"ann": ann}, limits=Limits(recursion=1, calls=3)))
     assert len(ann.requests) == 3
-    assert of(inner(events, 2), ev.RunFinished)[0].error == Failure(
-        kind="limit", message="stopped: limit of 3 calls", reason="limit_calls", suggested_limit="6"
-    )
+    assert of(inner(events, 2), ev.RunFinished)[0].error == limit("limit of 3 calls", "calls", "6")
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("three", True, 6)
 
 
@@ -132,21 +128,12 @@ def test_no_limit_is_ever_overshot(
     limit: Any = {"tokens": amount * 1000, "cost": Decimal(amount) / 200, "calls": amount}[kind]
     limits = Limits(parallel=parallel, recursion=recursion, **{kind: limit})
     workers = {"ann": Greedy(1), "bob": Greedy(2)}
-    conductor = setting(
-        ScriptedModel([["\n".join(lines)], ["accept"]]), workers, pool=pool_of("ann", "bob", price=DEAR), limits=limits
-    )
-    run, _ = play(conductor)
+    planner, pool = ScriptedModel([["\n".join(lines)], ["accept"]]), pool_of("ann", "bob", price=DEAR)
+    run, _ = play(setting(planner, workers, pool=pool, limits=limits))
     calls = sum(len(worker.requests) for worker in workers.values())
     used: Any = {"tokens": run.trace.usage.tokens, "cost": run.trace.usage.cost or Decimal(0), "calls": calls}[kind]
     assert used <= limit
     assert run.trace.exit_code in (0, 6)
-
-
-def test_a_cost_limit_needs_a_price_for_the_conductor_too() -> None:
-    price = Price(input=Decimal(1), output=Decimal(1))
-    pool = Pool(workers=tuple(Worker(name=name, kind="x", price=price) for name in ("ann", "bob", "cyd")))
-    with pytest.raises(PolicyError, match="the cost limit cannot be enforced: the planner"):
-        play(setting("A | - | one", limits=Limits(cost=Decimal(1)), price=None, pool=pool))
 
 
 TWO = "A | - | one\nA | 1 | two"
@@ -164,8 +151,7 @@ def test_the_limit_of_a_day_ends_a_run_as_its_own_would(tmp_path: Path) -> None:
     run, events = play(over(DailySpend(tmp_path, limits)))
     assert [event.reason for event in of(events, ev.StepStopped)] == ["limit"]
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("found", True, 6)
-    said = "stopped: today's limit of 1 call"
-    assert run.trace.error == Failure(kind="limit", message=said, reason="limit_calls_day", suggested_limit="2")
+    assert run.trace.error == limit("today's limit of 1 call", "calls_day", "2")
 
 
 def test_a_second_run_finds_the_day_spent(tmp_path: Path) -> None:
@@ -178,7 +164,9 @@ def test_a_second_run_finds_the_day_spent(tmp_path: Path) -> None:
     assert error_of(second).message == said
 
 
-def test_a_cost_limit_of_a_day_needs_prices_too(tmp_path: Path) -> None:
+def test_a_cost_limit_needs_prices_of_workers_and_of_the_planner(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match="the cost limit cannot be enforced: the planner"):
+        play(setting("A | - | one", limits=Limits(cost=Decimal(1)), price=None, pool=pool_of("ann", price=DEAR)))
     book = DailySpend(tmp_path, DayLimits(cost=Decimal(1)))
     with pytest.raises(PolicyError, match="ann has no price"):
         play(over(book, pool_of("ann")))

@@ -31,12 +31,20 @@ TWO = {"ann": says("from ann"), "bob": says("from bob")}
 
 
 def test_recursion_appends_a_step_in_which_the_conductor_reads_the_answer() -> None:
+    """Its question is the question and the subtask."""
     planner = ScriptedModel([["A | - | one\nB | 1 | two"], ["accept"]])
     run, events = play(setting(planner, limits=ONCE))
     review = of(events, ev.StepPlanned)[-1]
     assert (review.worker, review.subtask, review.access, review.last) == ("self", REVIEW, (1, 2), True)
     nested = inner(events, 3)
     assert kinds(nested) == ["run_started", "plan_ready", "run_finished"]
+    (begun,) = of(nested, ev.RunStarted)
+    assert begun.question.text.startswith(f"{QUESTION.text}\n\nWithin this question, the subtask is: Check the answer")
+    assert (begun.run, begun.question.parent) == (f"{run.id}.3", run.id)
+    assert [(item.worker, item.subtask, item.answer) for item in begun.question.given] == [
+        ("ann", "one", "from ann"), ("bob", "two", "from bob"),
+    ]  # fmt: skip
+    assert "from bob" in planner.requests[1].messages[1].content
     assert (run.trace.answer, run.trace.partial) == ("from bob", False)
     assert run.trace.steps[2].nested is not None
     assert isinstance(run.trace.steps[2].nested.plan, KeepAnswer)
@@ -56,17 +64,6 @@ def test_a_verdict_stands_for_the_answer_that_it_judges() -> None:
     reviewed, events = play(setting(ScriptedModel([[plan], ["accept"]]), workers, profile=judging, limits=ONCE))
     assert [item.answer for item in of(inner(events, 3), ev.RunStarted)[0].question.given] == ["from ann", "NO"]
     assert reviewed.trace.answer == "from ann"
-
-
-def test_the_nested_question_is_the_question_and_the_subtask() -> None:
-    planner = ScriptedModel([["A | - | one"], ["accept"]])
-    run, events = play(setting(planner, limits=ONCE))
-    question = of(inner(events, 2), ev.RunStarted)[0].question
-    assert question.text.startswith(f"{QUESTION.text}\n\nWithin this question, the subtask is: Check the answer")
-    assert question.parent == run.id
-    assert [(item.worker, item.subtask, item.answer) for item in question.given] == [("ann", "one", "from ann")]
-    assert of(inner(events, 2), ev.RunStarted)[0].run == f"{run.id}.2"
-    assert "from ann" in planner.requests[1].messages[1].content
 
 
 def test_a_corrective_workflow_replaces_the_answer() -> None:

@@ -11,7 +11,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk
 from conductor_cli.core.errors import Failure, FailureKind, ModelError, ModelErrorReason
 from conductor_cli.core.plan import Plan, Step
-from conductor_cli.core.pool import Card, Limits, Pool, Worker
+from conductor_cli.core.pool import Card, Limits, Pool
 from conductor_cli.core.profile import PROFILES, PROMPTED, Sampling, WorkerProfile
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Price, Usage
@@ -58,9 +58,8 @@ def test_no_step_starts_before_a_checked_plan_is_whole() -> None:
 
     profile = replace(PROMPTED, find_fault=find_fault, sampling=Sampling(tries=3))
     one, two = "A | - | one\n", "B | 1 | two"
-    run, events = play(
-        setting(ScriptedModel([[one, 5.0, "B | 1 | six"], ["B | - | two"], [one, two]]), profile=profile)
-    )
+    planner = ScriptedModel([[one, 5.0, "B | 1 | six"], ["B | - | two"], [one, two]])
+    run, events = play(setting(planner, profile=profile))
     assert [rejected.problem for rejected in of(events, ev.PlanRejected)] == ["2 steps are wrong", "1 steps are wrong"]
     assert [step.step.subtask for step in run.trace.steps] == ["one", "two"]
     assert min(event.at for event in of(events, ev.StepStarted)) >= 5.0
@@ -110,9 +109,7 @@ def test_a_fault_is_shown_to_the_conductor_while_valid_steps_run() -> None:
 
 
 def test_after_two_faults_the_best_worker_answers() -> None:
-    pool = Pool(
-        workers=(*pool_of("ann").workers, Worker(name="bob", kind="scripted", card=Card(strengths={"math": 0.9})))
-    )
+    pool = Pool(workers=(*pool_of("ann").workers, *pool_of("bob", card=Card(strengths={"math": 0.9})).workers))
     run, events = play(setting("no plan at all", {"ann": says("x"), "bob": says("yes")}, pool=pool))
     assert [event.attempt for event in of(events, ev.PlanRejected)] == [1, 2]
     assert notices(events) == ["the planner's output was not a valid plan; as a fallback, worker bob answers"]
@@ -145,19 +142,15 @@ def test_a_plan_cut_off_at_its_token_limit_is_not_complete() -> None:
     run, events = play(setting(planner, constrained=True))
     assert of(events, ev.PlanRejected)[0].problem == "the plan was cut off at the token limit"
     assert run.trace.plan == plan_of(("ann", (), "one"), ("bob", (1,), "two"))
-
-
-def test_a_label_cut_off_after_it_is_still_a_plan() -> None:
-    cut = Chunk(usage=Usage(tokens_out=9, calls=1), finish="length")
+    # In mini mode the label is all of it.
     run, events = play(setting(["B\n", "Because bob", cut], mode="mini"))
     assert of(events, ev.PlanRejected) == []
     assert run.trace.answer == "from bob"
 
 
 def test_what_follows_a_whole_plan_is_not_waited_for() -> None:
-    planner = ScriptedModel(
-        [['{"steps":[{"worker":"A","access":[],"subtask":"one"}]', "}\n```", "\nThis plan ", 60.0, "is good."]]
-    )
+    step = '{"steps":[{"worker":"A","access":[],"subtask":"one"}]'
+    planner = ScriptedModel([[step, "}\n```", "\nThis plan ", 60.0, "is good."]])
     run, events = play(setting(planner, profile=PROFILES["prompted-json"]))
     assert of(events, ev.PlanReady)[0].at == 0.0
     assert planner.closed == 1
@@ -208,7 +201,7 @@ def test_a_conductor_that_dies_for_good_leaves_what_was_finished() -> None:
     assert error_of(run).kind == "key"
 
 
-def test_a_conductor_that_was_stopped_still_costs() -> None:
+def test_a_conductor_that_was_stopped_still_costs_and_one_that_was_never_reached_does_not() -> None:
     planner = ScriptedModel([["A | - ", 60.0, "| one"]])
     price = Price(input=Decimal(1), output=Decimal(1))
     run, _ = play_and_stop(setting(planner, price=price), 1.0, "cancelled")
@@ -217,6 +210,8 @@ def test_a_conductor_that_was_stopped_still_costs() -> None:
     assert (run.trace.usage.cost or 0) > 0
     run, _ = play(setting(["A | - ", ModelError("refused", "no")]))
     assert run.trace.usage.tokens_in > 100
+    run, _ = play(setting([ModelError("connect", "refused")], price=price))
+    assert (run.trace.usage.tokens, run.trace.usage.cost) == (0, Decimal(0))
 
 
 def test_a_run_without_conductor_and_plan_fails() -> None:
@@ -260,12 +255,6 @@ def test_the_conductor_may_name_itself_while_depth_is_left() -> None:
     assert run.trace.answer == "yes"
 
 
-def test_a_conductor_that_cannot_be_reached_costs_nothing() -> None:
-    planner = ScriptedModel([[ModelError("connect", "refused")]])
-    run, _ = play(setting(planner, price=Price(input=Decimal(1000), output=Decimal(1000))))
-    assert (run.trace.usage.tokens, run.trace.usage.cost) == (0, Decimal(0))
-
-
 # A worker chosen by one distribution
 
 
@@ -299,10 +288,7 @@ def test_a_step_that_a_weak_planner_repeats_is_asked_for_once(constrained: bool)
 
 def test_a_planner_in_a_loop_is_not_waited_for() -> None:
     line = "A | - | solve\n"
-    script: list[str | float] = [line * 5]
-    for _ in range(50):
-        script += [1.0, line]
-    planner = ScriptedModel([script])
+    planner = ScriptedModel([[line * 5, *[1.0, line] * 50]])
     run, _ = play(setting(planner, {"ann": ScriptedModel([[2.0, "42"]]), "bob": says("no")}))
     assert len(planner.requests) == 1
     assert (run.trace.answer, run.trace.exit_code, run.trace.rejected) == ("42", 0, ())
@@ -310,10 +296,8 @@ def test_a_planner_in_a_loop_is_not_waited_for() -> None:
 
 
 def test_an_answer_that_must_follow_a_schema_is_asked_for_as_such() -> None:
-    question = replace(QUESTION, schema={"type": "integer"})
-    run, _ = play(
-        setting("A | - | solve\nA | - | solve\nA | - | solve", {"ann": says("42"), "bob": says("no")}), question
-    )
+    conductor = setting("A | - | solve\nA | - | solve\nA | - | solve", {"ann": says("42"), "bob": says("no")})
+    run, _ = play(conductor, replace(QUESTION, schema={"type": "integer"}))
     assert [record.last for record in run.trace.steps] == [False, True]
     assert "JSON Schema" in run.trace.steps[1].prompt[0].content
 

@@ -320,9 +320,7 @@ def test_a_conductor_without_files_is_not_shown_subtasks_that_may_reveal_them() 
     assert not planner.requests
     assert not workers["bob"].requests
     assert run.trace.steps[-1].worker == "ann"
-    told = (
-        "the resumed plan may reveal inputs hidden from the planner; the steps planned so far are kept, and worker"
-    )
+    told = "the resumed plan may reveal inputs hidden from the planner; the steps planned so far are kept, and worker"
     assert told in notices(events)[1]
     play(desk(planner, Policy(), workers, pool=POOL), FILES, resume=earlier)
     assert FILED in heard(planner)[0]

@@ -38,6 +38,12 @@ class Picky(ScriptedModel):
             yield chunk
 
 
+def requests(conductor: Conductor) -> list[Request]:
+    """What the planner was sent."""
+    assert isinstance(conductor.model, ScriptedModel)
+    return conductor.model.requests
+
+
 PLAN = "A | - | easy one\nB | - | hard two\nA | 2 | easy three\nB | 1 3 | easy four"
 
 
@@ -68,8 +74,7 @@ def test_the_planner_is_asked_for_the_rest_when_nobody_can_do_a_step() -> None:
 def test_the_planner_is_told_which_step_failed_by_whom_and_why_in_our_words() -> None:
     conductor = revising(PLAN, "A | 1 | other five")
     play(conductor)
-    planner: Any = conductor.model
-    request = planner.requests[1]
+    request = requests(conductor)[1]
     plan, asked = request.messages[-2:]
     assert plan.content == "A | - | easy one\nB | - | hard two\nA | 2 | easy three\nB | 1 3 | easy four"
     assert asked.content.startswith(
@@ -86,9 +91,7 @@ def test_a_new_step_never_reads_a_step_that_was_given_up() -> None:
     run, events = play(revising(PLAN, "A | 1 2 3 | other five\nB | all | other six"))
     assert [record.step.access for record in run.trace.steps[4:]] == [(1,), (1, 5)]
     assert [text for text in notices(events) if "runs without its answer" in text] == []
-
-
-def test_a_step_that_was_given_up_may_be_planned_again_word_for_word() -> None:
+    # A step that was given up may be planned again word for word.
     run, _ = play(revising(PLAN, "A | 1 | easy three\nA | 1 | easy one"))
     assert [record.step.subtask for record in run.trace.steps[4:]] == ["easy three", "easy one"]
 
@@ -96,9 +99,8 @@ def test_a_step_that_was_given_up_may_be_planned_again_word_for_word() -> None:
 def test_the_plan_is_revised_once() -> None:
     conductor = revising("A | - | easy one\nB | 1 | hard two", "A | 1 | hard three")
     run, events = play(conductor)
-    planner: Any = conductor.model
     assert len(of(events, ev.PlanRevised)) == 1
-    assert len(planner.requests) == 2
+    assert len(requests(conductor)) == 2
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("ann", True, 7)
 
 
@@ -116,8 +118,7 @@ def test_where_no_worker_can_be_reached_nothing_is_planned_anew() -> None:
     workers = {name: Picky(name, "hard", error=UNREACHABLE) for name in ("ann", "bob")}
     conductor = revising("A | - | easy one\nB | 1 | hard two", workers=workers, limits=Limits(attempts=1))
     run, events = play(conductor)
-    planner: Any = conductor.model
-    assert (len(planner.requests), of(events, ev.PlanRevised)) == (1, [])
+    assert (len(requests(conductor)), of(events, ev.PlanRevised)) == (1, [])
     assert (run.trace.answer, run.trace.exit_code) == ("ann", 7)
 
 
@@ -125,8 +126,7 @@ def test_the_rest_is_not_planned_on_a_worker_that_cannot_be_reached() -> None:
     workers = {"ann": Picky("ann", "hard"), "bob": Picky("bob", "hard", error=UNREACHABLE)}
     conductor = revising("A | - | easy one\nB | 1 | hard two", "A | 1 | other", workers=workers)
     run, _ = play(conductor)
-    planner: Any = conductor.model
-    assert "Not available now: B." in planner.requests[1].messages[1].content
+    assert "Not available now: B." in requests(conductor)[1].messages[1].content
     assert run.trace.answer == "ann"
 
 
@@ -245,9 +245,8 @@ def test_a_nested_run_revises_its_own_plan_and_the_run_around_it_does_not_again(
 @pytest.mark.parametrize("profile", ["prompted", "prompted-json", "published"])
 def test_every_plan_format_can_write_the_rest(profile: str) -> None:
     form = PROFILES[profile].plan_format
-    context = plan_format_context(
-        PROFILES[profile], setting(None).pool, PlanRules(workers=()), "auto", constrained=False
-    )
+    rules = PlanRules(workers=())
+    context = plan_format_context(PROFILES[profile], setting(None).pool, rules, "auto", constrained=False)
     first = PLAN_FORMATS[form].render(plan_of(("ann", (), "easy one"), ("bob", (1,), "hard two")), context)
     rest = PLAN_FORMATS[form].render(plan_of(("ann", (), "easy four")), context)
     conductor = revising(first, rest, rest, limits=Limits(recursion=1), profile=PROFILES[profile])

@@ -60,13 +60,9 @@ def test_a_step_starts_while_the_plan_is_still_being_written() -> None:
 
 def test_a_substitute_keeps_its_own_bound() -> None:
     cyd = Counting(seconds=3)
-    pool = Pool(workers=(*pool_of("ann", "bob").workers, Worker(name="cyd", kind="scripted", parallel=1)))
-    down = ModelError("refused", "no")
-    workers: dict[str, Any] = {
-        "ann": ScriptedModel([[down]]),
-        "bob": ScriptedModel([[down], [down], ["end"]]),
-        "cyd": cyd,
-    }
+    pool = Pool(workers=(*pool_of("ann", "bob").workers, *pool_of("cyd", parallel=1).workers))
+    down = [ModelError("refused", "no")]
+    workers: dict[str, Any] = {"ann": ScriptedModel([down]), "bob": ScriptedModel([down, down, ["end"]]), "cyd": cyd}
     _, events = play(setting("C | - | zero\nA | - | one\nA | - | two\nC | 1 2 3 | end", workers, pool=pool))
     assert cyd.most == 1
     assert [event.at for event in of(events, ev.StepStarted) if event.worker == "cyd"] == [0.0, 3.0, 6.0, 9.0]
@@ -84,13 +80,9 @@ def test_a_step_runs_without_the_answer_of_a_failed_one() -> None:
 
 
 def test_a_run_is_read_only_once() -> None:
-    async def main() -> None:
-        run = start_run(setting(CHAIN), QUESTION)
-        await read(run)
-        with pytest.raises(RuntimeError, match="only once"):
-            await read(run)
-
-    virtually(main())
+    run, _ = play(setting(CHAIN))
+    with pytest.raises(RuntimeError, match="only once"):
+        virtually(read(run))
 
 
 def test_a_slow_reader_delays_no_worker_and_reaches_the_end() -> None:

@@ -11,9 +11,22 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure, ModelError
 from conductor_cli.core.pool import Limits
 from conductor_cli.models.base import ScriptedModel, ScriptItem
-from conductor_cli.run import start_run
+from conductor_cli.run import Run, start_run
 from conductor_cli.run.state import StopKind
-from tests.run.kit import QUESTION, WITH_SELF, Counting, hold, of, play_and_stop, read, says, setting, virtually
+from tests.run.kit import (
+    QUESTION,
+    WITH_SELF,
+    Counting,
+    hold,
+    later,
+    of,
+    play,
+    play_and_stop,
+    read,
+    says,
+    setting,
+    virtually,
+)
 
 Scripts = list[Iterable[ScriptItem]]
 
@@ -36,16 +49,13 @@ def test_stopping_after_what_runs_lets_it_end() -> None:
 
 
 def test_stopping_again_at_once_overrules_waiting() -> None:
-    async def main() -> None:
-        run = start_run(setting("A | - | one", {"ann": Counting(seconds=60)}), QUESTION)
-        loop = asyncio.get_running_loop()
-        loop.call_later(5, run.stop, "cancelled", "running")
-        loop.call_later(7, run.stop, "terminated", "now")
-        events = await read(run)
-        hold(run, events)
-        assert (run.trace.at, run.trace.exit_code) == (7.0, 130)
+    def stop(run: Run, event: ev.Event) -> None:
+        if isinstance(event, ev.RunStarted):
+            later(5, run.stop, "cancelled", "running")
+            later(7, run.stop, "terminated", "now")
 
-    virtually(main())
+    run, _ = play(setting("A | - | one", {"ann": Counting(seconds=60)}), act=stop)
+    assert (run.trace.at, run.trace.exit_code) == (7.0, 130)
 
 
 def test_stopping_before_anyone_reads_is_a_run_that_did_nothing() -> None:

@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pkgutil import resolve_name
 from typing import Any
 
@@ -138,11 +138,8 @@ def test_each_answer_has_one_id_under_both_names(server: Serving, key: str, path
 
 def test_a_forged_call_is_no_crash(server: Serving, key: str) -> None:
     call = {"id": "call_" + "A" * 50, "type": "function", "function": {"name": "read", "arguments": "{}"}}
-    talk = [
-        *BODY["messages"],
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": call["id"], "content": "forged"},
-    ]
+    asks = {"role": "assistant", "content": None, "tool_calls": [call]}
+    talk = [*BODY["messages"], asks, {"role": "tool", "tool_call_id": call["id"], "content": "forged"}]
     assert status(send(server, request(PATHS[0], body_of(PATHS[0], messages=talk), f"x-api-key: {key}"))) == 200
 
 
@@ -193,16 +190,15 @@ def test_large_requests_end_early(server: Serving, key: str) -> None:
 
 
 def test_slow_clients_do_not_stay(server: Serving, key: str) -> None:
-    slow = [connect(server) for _ in range(20)]
-    for connection in slow:
-        connection.sendall(b"POST /v1/messages HTTP/1.1\r\n")
-    assert status(send(server, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")) == 200
-    assert status(read(slow[0])) == 408
-    with closing(connect(server)) as connection:
-        connection.sendall(request(PATHS[0], b"", f"x-api-key: {key}").replace(b"Length: 0", b"Length: 9"))
-        assert connection.recv(1000) == b""
-    for connection in slow:
-        connection.close()
+    with ExitStack() as stack:
+        slow = [stack.enter_context(connect(server)) for _ in range(20)]
+        for connection in slow:
+            connection.sendall(b"POST /v1/messages HTTP/1.1\r\n")
+        assert status(send(server, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")) == 200
+        assert status(read(slow[0])) == 408
+        late = stack.enter_context(connect(server))
+        late.sendall(request(PATHS[0], b"", f"x-api-key: {key}").replace(b"Length: 0", b"Length: 9"))
+        assert late.recv(1000) == b""
 
 
 def test_a_client_that_never_reads_is_cut_off(stage: Stage, server: Serving, key: str) -> None:
@@ -308,9 +304,7 @@ sys.exit(run_command_line(["serve", "--port", "0"]))
 FORM = {"type": "json_schema", "json_schema": {"name": "x", "schema": BOMB}}
 
 
-def test_a_schema_that_takes_for_ever_is_an_error_of_its_request(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+def test_a_schema_that_takes_for_ever_is_an_error_of_its_request(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema_check, "SECONDS", 1.0)
     stage.models["alpha"] = says("{}")
     pattern = "(?i)" + "[\0-\U0010ffff]" * 300
@@ -331,9 +325,7 @@ def test_a_server_answers_and_ends_while_a_schema_is_checked(stage: Stage) -> No
     with stage.start("serve", "--port", "0") as served, ThreadPoolExecutor(1) as pool:
         assert served.stdout is not None
         url = served.stdout.readline().decode().split()[-1]
-        asked = pool.submit(
-            httpx.post, f"{url}/v1/chat/completions", json={**BODY, "response_format": FORM}, timeout=60
-        )
+        asked = pool.submit(httpx.post, f"{url}{PATHS[0]}", json={**BODY, "response_format": FORM}, timeout=60)
         while not (found := checking(served.pid)):
             assert not asked.done()
         health = httpx.get(f"{url}/health")

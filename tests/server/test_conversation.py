@@ -17,13 +17,7 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.server.api.request import ClientRequest, RequestError
-from conductor_cli.server.conversation import (
-    CallIds,
-    ParsedRequest,
-    SignedCall,
-    client_calls,
-    read_conversation,
-)
+from conductor_cli.server.conversation import CallIds, ParsedRequest, SignedCall, client_calls, read_conversation
 from conductor_cli.state.home import FileState
 from tests.run.kit import play, says, setting
 
@@ -87,10 +81,8 @@ def begun(*bobs: list[Any], **how: Any) -> tuple[Orchestra, Message]:
 
 
 def results(reply: Message, *texts: str) -> list[Message]:
-    return [
-        Message(role="tool", content=text, tool_call_id=each.id)
-        for each, text in zip(reply.tool_calls, texts, strict=True)
-    ]
+    told = zip(reply.tool_calls, texts, strict=True)
+    return [Message(role="tool", content=text, tool_call_id=each.id) for each, text in told]
 
 
 def test_a_question_is_planned_with_the_conversation_word_for_word() -> None:
@@ -108,9 +100,10 @@ def test_the_worker_that_asked_goes_on_with_its_own_ids_and_data() -> None:
     orchestra, reply = begun(TWICE, [call(0, "e1"), ends(signature="def")], ["Done."])
     assert [each.id for each in reply.tool_calls] != ["e1", "e2"]
     first = (ASK, reply, *reversed(results(reply, "one", "two")))
-    trace, again = orchestra.answer(*first)
+    middle, again = orchestra.answer(*first)
     trace, last = orchestra.answer(*first, again, *results(again, "three"))
     assert (trace.answer, trace.question.text[:10]) == ("Done.", "Rename it.")
+    assert trace.question.parent == middle.run
     sent = [request.messages for request in orchestra.bob.requests]
     assert sent[1][: len(sent[0])] == sent[0]
     assert sent[2][: len(sent[1])] == sent[1]
@@ -286,21 +279,14 @@ def test_an_id_says_which_worker_of_which_run_asked() -> None:
     assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", text)
 
 
-@pytest.mark.parametrize("place", range(5, 54))
-def test_a_changed_id_is_unknown(place: int) -> None:
+def test_a_changed_or_foreign_id_is_unknown() -> None:
+    """So is one of another secret or of a removed worker."""
     text = IDS.sign(CALL)
-    changed = text[:place] + ("1" if text[place] != "1" else "2") + text[place + 1 :]
-    assert IDS.read(changed, (CALL.worker,)) is None
-
-
-@pytest.mark.parametrize("text", ["", "call_1", "toolu_01A09q90qw90lq917835lq9", "call_" + "_" * 59, "ü" * 70, "\x00"])
-def test_a_foreign_id_is_unknown(text: str) -> None:
-    assert IDS.read(text, (CALL.worker,)) is None
-
-
-def test_an_id_of_another_secret_or_of_a_removed_worker_is_unknown() -> None:
-    assert CallIds(b"x" * 32).read(IDS.sign(CALL), (CALL.worker,)) is None
-    assert IDS.read(IDS.sign(CALL), ("other",)) is None
+    changed = [text[:at] + ("1" if text[at] != "1" else "2") + text[at + 1 :] for at in range(5, 54)]
+    for foreign in (*changed, "", "call_1", "toolu_01A09q90qw90lq917835lq9", "call_" + "_" * 59, "ü" * 70, "\x00"):
+        assert IDS.read(foreign, (CALL.worker,)) is None, foreign
+    assert CallIds(b"x" * 32).read(text, (CALL.worker,)) is None
+    assert IDS.read(text, ("other",)) is None
 
 
 def test_the_secret_is_made_once_and_only_its_owner_reads_it(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from conductor_cli.state.trace_store import TraceStore
-from tests.cli.stage import Stage, explained
+from tests.cli.stage import Stage
 from tests.server.plain_api import Serving, serving
 from tests.traces.stored import trace_bytes
 
@@ -18,9 +18,7 @@ PRICE = "price = { input = 1000, output = 1000 }\n"
 
 
 def add(stage: Stage, name: str, *options: str) -> str:
-    done = stage.inside("serve", "keys", "add", name, *options)
-    assert done.code == 0, done.err
-    return done.out.strip()
+    return stage.ok("serve", "keys", "add", name, *options).out.strip()
 
 
 def ask(served: Serving, key: str, model: str = "conductor", **more: Any) -> httpx.Response:
@@ -43,16 +41,12 @@ def test_a_key_is_shown_once_and_listed_without_it(stage: Stage) -> None:
     "arguments", [("add", "a b"), ("add", "x", "--max-cost-day", "-1"), ("add", "x", "--pool", "nope"), ("rm", "nope")]
 )
 def test_what_cannot_be_a_key_is_explained(stage: Stage, arguments: tuple[str, ...]) -> None:
-    done = stage.inside("serve", "keys", *arguments)
-    assert done.code == 2
-    explained(done)
+    stage.fails(2, "serve", "keys", *arguments)
     assert stage.inside("serve", "keys", "list", "--json").json == []
 
 
 def test_other_machines_need_a_key(stage: Stage) -> None:
-    done = stage.inside("serve", "--host", "0.0.0.0", "--port", "0")
-    assert done.code == 3
-    assert "conductor serve keys add NAME" in done.err
+    stage.ends(3, "serve", "--host", "0.0.0.0", "--port", "0", told="conductor serve keys add NAME")
 
 
 def test_a_key_opens_the_server_until_it_is_removed(stage: Stage) -> None:
@@ -66,7 +60,7 @@ def test_a_key_opens_the_server_until_it_is_removed(stage: Stage) -> None:
         assert stored.origin.rpartition(" ")[0] == "key phone"
         assert all(key.encode() not in trace_bytes(path) for path in stage.traces.rglob("*.jsonl"))
         time.sleep(0.01)  # a file system that counts in milliseconds
-        assert stage.inside("serve", "keys", "rm", "phone").code == 0
+        stage.ok("serve", "keys", "rm", "phone")
         assert ask(served, key).json()["error"]["code"] == "invalid_api_key"
 
 

@@ -12,8 +12,9 @@ from conductor_cli.core.chat import Finish
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Limits
 from conductor_cli.core.profile import PROMPTED, WorkerProfile
-from conductor_cli.core.trace import fold
+from conductor_cli.core.trace import Trace, fold
 from conductor_cli.models.base import ScriptedModel
+from conductor_cli.run import Conductor
 from conductor_cli.server.api.request import RequestError, ServedAnswer
 from conductor_cli.server.narration import AnswerText, Reasoning, ResponseStream, outcome_of
 from tests.run.kit import play, setting
@@ -22,12 +23,17 @@ REVIEWED = Limits(recursion=1, attempts=2)
 BROKEN = ModelError("broken", "it broke off", retryable=True)
 
 
+def narrated(conductor: Conductor) -> tuple[list[Any], ResponseStream, Trace]:
+    """The events of a run, each with what a client is told of it."""
+    run, events = play(conductor)
+    narrator = ResponseStream()
+    said = [(ev.innermost_event(event), list(narrator.read(event, trace))) for event, trace in fold(events)]
+    return said, narrator, run.trace
+
+
 def told(planner: Any, limits: Limits = REVIEWED, **workers: Any) -> tuple[list[Any], ResponseStream]:
     cast = {name: ScriptedModel(replies) for name, replies in workers.items()}
-    conductor = setting(ScriptedModel(planner), cast, limits=limits, streams_answer=True, streams_nested=True)
-    _, events = play(conductor)
-    narrator = ResponseStream()
-    return [(ev.innermost_event(event), list(narrator.read(event, trace))) for event, trace in fold(events)], narrator
+    return narrated(setting(ScriptedModel(planner), cast, limits=limits, streams_answer=True, streams_nested=True))[:2]
 
 
 def texts(said: list[Any]) -> list[str]:
@@ -40,14 +46,9 @@ def reasoning(said: list[Any]) -> str:
 
 def held(plan: str, **workers: Any) -> tuple[list[Any], ResponseStream, ServedAnswer | RequestError]:
     cast = {name: ScriptedModel(replies) for name, replies in workers.items()}
-    profile = replace(PROMPTED, verdicts=("YES", "NO"))
-    conductor = setting(
-        ScriptedModel([[plan]]), cast, profile=profile, worker_profile=WorkerProfile(refusal="?"), streams_answer=True
-    )
-    run, events = play(conductor)
-    narrator = ResponseStream()
-    said = [(event, list(narrator.read(event, trace))) for event, trace in fold(events)]
-    return said, narrator, outcome_of(run.trace)
+    how: Any = {"profile": replace(PROMPTED, verdicts=("YES", "NO")), "worker_profile": WorkerProfile(refusal="?")}
+    said, narrator, trace = narrated(setting(plan, cast, streams_answer=True, **how))
+    return said, narrator, outcome_of(trace)
 
 
 def test_a_verdict_is_not_read_as_the_answer() -> None:

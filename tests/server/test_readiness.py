@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 from collections.abc import Callable
-from threading import Thread
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -14,7 +14,7 @@ from conductor_cli.core.errors import ConfigError
 from conductor_cli.server.options import ServerOptions
 from conductor_cli.server.process import HttpServer, access_rules, listen_at
 from conductor_cli.server.run_registry import RunRegistry
-from tests.cli.stage import Stage, stalls
+from tests.cli.stage import Stage, refuses, stalls
 from tests.server.plain_api import QUESTION, Serving, serving, until
 
 
@@ -31,20 +31,12 @@ def block_state(stage: Stage) -> None:
     place.touch()
 
 
-async def no_models(seen: object, wire: object) -> None:
-    await wire.json({"error": {"message": "gone"}}, 404)  # type: ignore[attr-defined]
-
-
-async def loading(seen: object, wire: object) -> None:
-    await wire.json({"error": {"message": "the model is loading"}}, 503)  # type: ignore[attr-defined]
-
-
 @pytest.mark.parametrize(("happens", "said"), [
     (lambda stage: None, (200, [])),
     (block_state, (503, ["state"])),
     (lambda stage: stage.server.close(), (503, ["planner"])),
-    (lambda stage: setattr(stage.server, "script", loading), (503, ["planner"])),
-    (lambda stage: setattr(stage.server, "script", no_models), (200, [])),
+    (lambda stage: setattr(stage.server, "script", refuses(503)), (503, ["planner"])),
+    (lambda stage: setattr(stage.server, "script", refuses(404)), (200, [])),
 ], ids=["all is there", "state away", "planner away", "planner loading", "planner without a list"])  # fmt: skip
 def test_ready_asks_state_and_planner_and_alive_nobody(
     stage: Stage, happens: Callable[[Stage], None], said: tuple[int, list[str]]
@@ -73,20 +65,14 @@ def test_a_second_signal_ends_the_pause_and_the_runs(stage: Stage, *, asked: boo
     with serving() as server:
         if asked:
             ready(server)
-        status: list[int] = []
-
-        def ask() -> None:
-            status.append(httpx.post(f"{server.url}/v1/chat/completions", json=QUESTION, timeout=20).status_code)
-
-        asking = Thread(target=ask)
-        asking.start()
-        until(lambda: stage.asked("alpha"))
-        server.server.stop()
-        server.server.stop()
-        asking.join(5)
+        with ThreadPoolExecutor(1) as pool:
+            asking = pool.submit(httpx.post, f"{server.url}/v1/chat/completions", json=QUESTION, timeout=20)
+            until(lambda: stage.asked("alpha"))
+            server.server.stop()
+            server.server.stop()
+            assert asking.result(5).status_code == 503
         server.thread.join(5)
         assert not server.thread.is_alive()
-        assert status == [503]
 
 
 def test_a_server_that_cannot_be_loaded_ends_with_its_error_and_refuses_who_waits(stage: Stage) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.cli.stage import TWO, Stage, says
 from tests.cli.test_tools import SERVER, calls
 from tests.server.plain_api import Serving, events, serving
-from tests.servers import Script, SeenStep, Wire, delta, usage
+from tests.servers import Script, SeenStep, Speaker, Wire, delta, usage
 
 EDIT = {"name": "edit", "description": "Edit a file."}
 SCHEMA = {"type": "object", "properties": {"file": {"type": "string"}}}
@@ -29,16 +29,14 @@ SEARCH = {
 }
 
 
-def asks(*files: str, text: str = "I edit.") -> Script:
+def asks(*files: str) -> Script:
     async def script(seen: SeenStep, wire: Wire) -> None:
-        await wire.head()
-        frames = [delta(text)]
+        speaker = Speaker(seen, wire)
+        await speaker.begin()
+        await speaker.say("I edit.")
         for index, name in enumerate(files):
-            call = {"index": index, "id": f"own{index}", "type": "function", "function": {"name": "edit"}}
-            frames.append(delta(tool_calls=[call]))
-            pieces = ('{"file": ', f'"{name}"', "}")
-            frames += [delta(tool_calls=[{"index": index, "function": {"arguments": each}}]) for each in pieces]
-        await wire.frames(*frames, delta(finish="tool_calls"), usage(), "[DONE]")
+            await speaker.call("edit", '{"file": ', f'"{name}"', "}", id=f"own{index}")
+        await speaker.end()
 
     return script
 
@@ -157,10 +155,9 @@ def test_tokens_of_messages_are_counted_without_a_run(stage: Stage) -> None:
 def test_an_answer_in_json_is_held_until_it_follows_the_schema(stage: Stage) -> None:
     stage.models["alpha"] = by_turns(says("{}"), says('{"file": ', '"a.py"}'))
     schema = SCHEMA | {"required": ["file"]}
+    form = {"format": {"type": "json_schema", "schema": schema}}
     with serving() as server:
-        stream = Talk(server, "messages").post(
-            stream=True, tools=[], output_config={"format": {"type": "json_schema", "schema": schema}}
-        )
+        stream = Talk(server, "messages").post(stream=True, tools=[], output_config=form)
     deltas = [each["delta"] for each in events(stream.text) if each["type"] == "content_block_delta"]
     assert "".join(each.get("text", "") for each in deltas) == '{"file": "a.py"}'
     assert "'file' is a required property" in messages(stage.asked("alpha")[1])[-1]["content"]

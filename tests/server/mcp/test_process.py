@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.trace import Trace
 from conductor_cli.state.trace_store import TraceStore
-from tests.cli.stage import TWO, Stage, finished, says, stalls
+from tests.cli.stage import TWO, Stage, says, stalls
 from tests.server.mcp.clients import Heard, RawClient, answer_of, process_client, run_of, text_of
 from tests.server.plain_api import until
 
@@ -64,8 +65,7 @@ def test_a_cancelled_call_ends_its_workers_and_the_server_goes_on(stage: Stage) 
 
     asyncio.run(talk())
     newest, cancelled = stored(stage)
-    assert newest.state == "finished"
-    assert cancelled.ended
+    assert (newest.state, cancelled.ended) == ("finished", True)
     assert cancelled.error is not None
     assert cancelled.error.kind == "cancelled"
 
@@ -85,15 +85,11 @@ def asking(stage: Stage, *questions: str) -> RawClient:
     return client
 
 
-def test_the_end_of_the_input_ends_server_and_runs(stage: Stage) -> None:
-    assert asking(stage, "Why?", "How?").close() == (0, "")
+@pytest.mark.parametrize("leave", [RawClient.close, RawClient.vanish], ids=["ends its input", "vanishes"])
+def test_a_client_that_leaves_ends_server_and_runs(stage: Stage, leave: Callable[[RawClient], object]) -> None:
+    assert leave(asking(stage, "Why?", "How?")) == (0, "")
     assert {trace.question.text for trace in stored(stage)} == {"Why?", "How?"}
     assert all(trace.ended and trace.error is not None for trace in stored(stage))
-
-
-def test_a_client_that_vanishes_ends_the_server(stage: Stage) -> None:
-    assert asking(stage, "Why?").vanish() == (0, "")
-    assert stored(stage)[0].ended
 
 
 def test_a_client_that_does_not_read_holds_up_neither_run_nor_end(stage: Stage) -> None:
@@ -140,8 +136,7 @@ def test_bad_messages_are_answered_and_do_no_harm(stage: Stage) -> None:
     assert "larger than 16 MiB" in client.answer(3)["result"]["content"][0]["text"]
     client.write(b'{"method":"tools/call","params":{"name":"ask","arguments":{"question":"%s"}},"jsonrpc":"2.0","id":4}'
                  % large.encode())  # fmt: skip
-    refused = client.answer(4)["result"]
-    assert refused["isError"]
+    assert client.answer(4)["result"]["isError"]
     client.call("ask", {"question": "Why?"}, 5)
     assert client.answer(5)["result"]["content"][0]["text"] == "alpha answers"
     assert peak_memory(client.process.pid) < 350
@@ -156,17 +151,12 @@ def peak_memory(process: int) -> int:
 def test_without_the_extra_one_line_says_what_to_install(stage: Stage) -> None:
     code = "import sys; sys.modules['mcp'] = None; from conductor_cli.__main__ import main; main()"
     command = [sys.executable, "-c", code, "mcp"]
-    with subprocess.Popen(
-        command, env=stage.environ(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
-        done = finished(process)
-    assert (done.code, done.out) == (3, "")
-    assert 'pip install "conductor-llm[tools]"' in done.err
-    assert len(done.err.splitlines()) == 2
+    done = subprocess.run(command, env=stage.environ(), input="", capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert 'pip install "conductor-llm[tools]"' in done.stderr
+    assert len(done.stderr.splitlines()) == 2
 
 
 def test_broken_settings_end_the_server_at_once(stage: Stage) -> None:
     stage.config.write_text("[limits]\nstepps = 3\n")
-    done = stage.inside("mcp")
-    assert (done.code, done.out) == (3, "")
-    assert "stepps" in done.err
+    assert stage.ends(3, "mcp", told="stepps").out == ""

@@ -21,13 +21,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*deprecated as of")
 
-WITH_IMAGE = {
-    "text": "Why?",
-    "files": [{"name": "a", "text": "", "attachment": {
-        "name": "a", "media_type": "image/png", "sha256": "0" * 64, "size": 10,
-    }}],
-}  # fmt: skip
-
+IMAGE = {"name": "a", "media_type": "image/png", "sha256": "0" * 64, "size": 10}
+WITH_IMAGE = {"text": "Why?", "files": [{"name": "a", "text": "", "attachment": IMAGE}]}
 STEPS = [{"worker": "alpha", "subtask": "a"}]
 IN_CONVERSATION = {"text": "Why?", "conversation": {"messages": [{"role": "user", "content": "Why?"}]}}
 
@@ -77,12 +72,9 @@ def test_every_tool_says_what_it_does_to_the_world(stage: Stage) -> None:
 
 def test_files_system_text_and_schema_reach_the_workers(stage: Stage) -> None:
     stage.models["alpha"] = says('{"a": 1}')
+    file = {"name": "notes.md", "text": "remember the milk"}
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
-    arguments = {
-        "question": "Which?", "files": [{"name": "notes.md", "text": "remember the milk"}], "system": "Be short.",
-        "schema": schema,
-    }  # fmt: skip
-    result = call("ask", arguments)
+    result = call("ask", {"question": "Which?", "files": [file], "system": "Be short.", "schema": schema})
     assert answer_of(result) == '{"a": 1}'
     sent = prompt_of(stage, "alpha")
     for text in ("Which?", "notes.md", "remember the milk", "Be short."):
@@ -194,8 +186,7 @@ def test_a_call_narrows_limits_workers_and_rules(stage: Stage) -> None:
     assert not result.is_error
     trace = TraceStore(stage.traces).trace(run_of(result))
     assert (trace.limits.tokens, trace.limits.seconds, trace.limits.steps) == (8000, 50.0, 1)
-    assert trace.pool.names == ("alpha",)
-    assert trace.policy.local_only
+    assert (trace.pool.names, trace.policy.local_only) == (("alpha",), True)
     assert trace.policy.deny == ("tag:slow", "beta")
 
 
@@ -208,10 +199,9 @@ def test_what_needs_an_approval_is_refused(stage: Stage) -> None:
 
 def test_a_failed_run_says_why_and_which_run_it_was(stage: Stage) -> None:
     stage.models["alpha"] = stage.models["beta"] = refuses(400, "no such thing")
-    result = call("ask", {"question": "Why?"})
-    assert result.is_error
-    assert "no such thing" in text_of(result)
-    assert "[run " in text_of(result)
+    said = refused("ask", {"question": "Why?"})
+    assert "no such thing" in said
+    assert "[run " in said
 
 
 def test_a_part_of_an_answer_is_said_to_be_one(stage: Stage) -> None:
@@ -307,7 +297,7 @@ def test_a_limit_names_the_argument_that_raises_it(stage: Stage) -> None:
     assert "--max-tokens" not in said
 
 
-def test_a_tool_that_needs_an_approval_is_refused(stage: Stage) -> None:
+def test_a_tool_that_needs_an_approval_is_refused(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     program = json.dumps([*COMMAND, "mcp", "--rehearsal"])
     stage.configure(f'[limits]\nattempts = 1\n[tools.nested]\ncommand = {program}\nenv = ["PYTHONPATH"]')
     returned = []
@@ -325,13 +315,11 @@ def test_a_tool_that_needs_an_approval_is_refused(stage: Stage) -> None:
         await speaker.end()
 
     stage.models["alpha"] = calling
-    arguments = {"question": "Why?"}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(SOURCE))
-        result = call("ask", arguments, flags={"conductor.tools": "nested"})
-    assert answer_of(result) == "done"
+    monkeypatch.setenv("PYTHONPATH", str(SOURCE))
+    arguments, flags = {"question": "Why?"}, {"conductor.tools": "nested"}
+    assert answer_of(call("ask", arguments, flags=flags)) == "done"
     assert "nobody can be asked to allow it" in returned[0]
     assert returned[1] == "there are no stored runs that match"
     stage.models["alpha"] = says("no tools")
-    assert not call("ask", {**arguments, "no_tools": True}, flags={"conductor.tools": "nested"}).is_error
+    assert not call("ask", {**arguments, "no_tools": True}, flags=flags).is_error
     assert "tools" not in stage.asked("alpha")[-1].json
