@@ -58,6 +58,11 @@ def refusal(api: ClientApi, body: Mapping[str, Any], param: str, status: int = 4
     return caught.value
 
 
+def field_of(param: str) -> str:
+    """The field of a body that the name of a place begins with."""
+    return param.partition(".")[0].partition("[")[0]
+
+
 def data_url(data: bytes, media_type: str = "image/png") -> str:
     return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
 

@@ -17,7 +17,7 @@ from conductor_cli.server.api.bodies import require_schema
 from conductor_cli.server.api.chat_completions import ChatCompletionsApi
 from conductor_cli.server.api.request import ClientRequest, RequestError
 from tests.media_files import png
-from tests.server.api.samples import CALLS, RUN, data_url, events, failing_sdk, outcome, refusal, written
+from tests.server.api.samples import CALLS, RUN, data_url, events, failing_sdk, field_of, outcome, refusal, written
 
 API = ChatCompletionsApi()
 ASKED: dict[str, Any] = {"model": "conductor", "messages": [{"role": "user", "content": "Hi"}]}
@@ -177,40 +177,26 @@ def test_a_choice_of_tools_narrows_them() -> None:
     assert ([tool.name for tool in some.tools], some.tool_choice) == (["shell"], "required")
 
 
-@pytest.mark.parametrize(("fields", "param"), [
-    ({"model": None}, "model"),
-    ({"messages": []}, "messages"),
-    ({"messages": "Hi"}, "messages"),
-    ({"messages": [1]}, "messages[0]"),
-    ({"messages": [{"role": "robot", "content": "Hi"}]}, "messages[0].role"),
-    ({"messages": [{"role": "user"}]}, "messages[0].content"),
-    ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id"),
-    ({"messages": [{"role": "function", "content": "x"}]}, "messages[0].role"),
-    ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "messages[0].content[0].type"),
-    ({"messages": [{"role": "assistant", "tool_calls": [{"id": None}]}]}, "messages[0].tool_calls[0].id"),
-    ({"n": 2}, "n"),
-    ({"logprobs": True}, "logprobs"),
-    ({"functions": [{}]}, "functions"),
-    ({"modalities": ["text", "audio"]}, "modalities"),
-    ({"max_tokens": 0}, "max_tokens"),
-    ({"max_completion_tokens": "many"}, "max_completion_tokens"),
-    ({"temperature": float("nan")}, "temperature"),
-    ({"seed": 2**70}, "seed"),
-    ({"stop": [1]}, "stop[0]"),
-    ({"stream": "yes"}, "stream"),
-    ({"conductor": {"max_cost": 0}}, "conductor.max_cost"),
-    ({"conductor": {"max_cost": "NaN"}}, "conductor.max_cost"),
-    ({"conductor": {"max_costs": 1}}, "conductor"),
-    ({"tools": [{"type": "function"}]}, "tools[0].name"),
-    ({"tools": [EDIT, EDIT]}, "tools[1].function.name"),
-    ({"tool_choice": "required"}, "tool_choice"),
-    ({"tool_choice": "maybe"}, "tool_choice"),
-    ({"tool_choice": {"type": "web_search"}}, "tool_choice.type"),
-    ({"tool_choice": {"type": "function", "function": {"name": "x"}}}, "tool_choice.function.name"),
-    ({"response_format": {"type": "xml"}}, "response_format.type"),
+@pytest.mark.parametrize(("param", "value"), [
+    ("model", None), ("messages", []), ("messages", "Hi"), ("messages[0]", [1]),
+    ("messages[0].role", [{"role": "robot", "content": "Hi"}]),
+    ("messages[0].role", [{"role": "function", "content": "x"}]),
+    ("messages[0].content", [{"role": "user"}]),
+    ("messages[0].content[0].type", [{"role": "user", "content": [{"type": "input_audio"}]}]),
+    ("messages[0].tool_call_id", [{"role": "tool", "content": "x"}]),
+    ("messages[0].tool_calls[0].id", [{"role": "assistant", "tool_calls": [{"id": None}]}]),
+    ("n", 2), ("logprobs", True), ("functions", [{}]), ("modalities", ["text", "audio"]), ("stream", "yes"),
+    ("max_tokens", 0), ("max_completion_tokens", "many"), ("temperature", float("nan")), ("seed", 2**70),
+    ("stop[0]", [1]), ("conductor.max_cost", {"max_cost": 0}), ("conductor.max_cost", {"max_cost": "NaN"}),
+    ("conductor", {"max_costs": 1}), ("tools[0].name", [{"type": "function"}]),
+    ("tools[1].function.name", [EDIT, EDIT]), ("tool_choice", "required"), ("tool_choice", "maybe"),
+    ("tool_choice.type", {"type": "web_search"}),
+    ("tool_choice.function.name", {"type": "function", "function": {"name": "x"}}),
+    ("response_format.type", {"type": "xml"}),
 ])  # fmt: skip
-def test_what_cannot_be_served_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
-    assert refusal(API, {**ASKED, **fields}, param).message.startswith(param)
+def test_what_cannot_be_served_is_refused_by_name(param: str, value: Any) -> None:
+    error = refusal(API, {**ASKED, field_of(param): value}, param)
+    assert error.message.startswith(param)
 
 
 @pytest.mark.parametrize(("url", "code"), [

@@ -13,7 +13,7 @@ from conductor_cli.server.api.errors import error_body
 from conductor_cli.server.api.messages import MessagesApi, MessagesEncoder
 from conductor_cli.server.api.request import ClientRequest, RequestError
 from tests.media_files import pdf, png
-from tests.server.api.samples import RUN, events, outcome, refusal
+from tests.server.api.samples import RUN, events, field_of, outcome, refusal
 
 API = MessagesApi()
 ASKED = {"model": "conductor", "max_tokens": 100, "messages": [{"role": "user", "content": "Hello."}]}
@@ -145,31 +145,25 @@ def test_a_json_schema_of_the_answer_is_read() -> None:
         assert (read.schema, read.schema_field) == ({"type": "object"}, field)
 
 
-@pytest.mark.parametrize(("more", "param"), [
-    ({"messages": []}, "messages"),
-    ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
-    ({"messages": [{"role": "user"}]}, "messages[0].content"),
-    ({"messages": [user({"type": "audio"})]}, "messages[0].content[0].type"),
-    ({"messages": [user({"type": "tool_use", "id": "a", "name": "b"})]}, "messages[0].content[0].type"),
-    ({"messages": [user({"type": "bash_tool_result"})]}, "messages[0].content[0].type"),
-    ({"messages": [user({"type": ["text"]})]}, "messages[0].content[0].type"),
-    ({"messages": [user({"type": "image", "source": {"type": {}, "data": ""}})]}, "messages[0].content[0].source"),
-    ({"messages": [user({"type": "image", "source": {"type": "url", "url": "http://x"}})]},
-     "messages[0].content[0].source"),
-    ({"messages": [user({"type": "image", "source": {"type": "base64", "data": "***"}})]},
-     "messages[0].content[0].source"),
-    ({"messages": [user({"type": "document", "source": {"type": "file", "file_id": "f"}})]},
-     "messages[0].content[0].source"),
-    ({"messages": [user({"type": "tool_result", "tool_use_id": 1})]}, "messages[0].content[0].tool_use_id"),
-    ({"system": [{"type": "tool_use", "id": "a", "name": "b"}]}, "system[0].type"),
-    ({"tools": [{"name": "x"}]}, "tools[0].input_schema"),
-    ({"tools": [TOOL, TOOL]}, "tools[1].name"),
-    ({"tool_choice": {"type": "any"}}, "tool_choice.type"),
-    ({"tool_choice": {"type": "tool", "name": "x"}}, "tool_choice.name"),
-    ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format.schema"),
+@pytest.mark.parametrize(("param", "value"), [
+    ("messages", []), ("messages[0].role", [{"role": "tool", "content": "x"}]),
+    ("messages[0].content", [{"role": "user"}]),
+    *(("messages[0].content[0].type", [user(block)]) for block in (
+        {"type": "audio"}, {"type": "tool_use", "id": "a", "name": "b"}, {"type": "bash_tool_result"},
+        {"type": ["text"]},
+    )),
+    *(("messages[0].content[0].source", [user({"type": "image", "source": source})]) for source in (
+        {"type": {}, "data": ""}, {"type": "url", "url": "http://x"}, {"type": "base64", "data": "***"},
+    )),
+    ("messages[0].content[0].source", [user({"type": "document", "source": {"type": "file", "file_id": "f"}})]),
+    ("messages[0].content[0].tool_use_id", [user({"type": "tool_result", "tool_use_id": 1})]),
+    ("system[0].type", [{"type": "tool_use", "id": "a", "name": "b"}]),
+    ("tools[0].input_schema", [{"name": "x"}]), ("tools[1].name", [TOOL, TOOL]),
+    ("tool_choice.type", {"type": "any"}), ("tool_choice.name", {"type": "tool", "name": "x"}),
+    ("output_config.format.schema", {"format": {"type": "json_schema"}}),
 ])  # fmt: skip
-def test_what_cannot_be_served_is_refused_by_name(more: dict[str, Any], param: str) -> None:
-    envelope = error_body(refusal(API, {**ASKED, **more}, param), "/v1/messages")
+def test_what_cannot_be_served_is_refused_by_name(param: str, value: Any) -> None:
+    envelope = error_body(refusal(API, {**ASKED, field_of(param): value}, param), "/v1/messages")
     assert envelope["error"]["type"] == "invalid_request_error"
     assert param in envelope["error"]["message"]
 

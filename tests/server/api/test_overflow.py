@@ -27,25 +27,19 @@ def test_the_numbers_are_those_that_the_provider_said(server: str) -> None:
     assert tokens_over(error.message) == COUNTS[server]
 
 
-def test_a_local_model_says_both_numbers_too() -> None:
-    said = "the prompt has 9000 tokens, and the context of qwen2.5-128000-q4.gguf holds 4096"
-    assert tokens_over(said) == (9000, 4096)
-
-
-@pytest.mark.parametrize(("said", "counts"), [
-    ("127.0.0.1:39957: the prompt exceeds the context window of 8192 tokens", None),
-    ("http://[::1]:39957/v1: the context length is 8192 tokens", None),
-    ("gpu.lan:39957: the prompt has 9000 tokens, the context holds 8192", (9000, 8192)),
-    ("request req 20261126: the context length is 8192 tokens (error 40000)", None),
+@pytest.mark.parametrize(("said", "estimate", "counts"), [
+    ("the prompt has 9000 tokens, and the context of qwen2.5-128000-q4.gguf holds 4096", None, (9000, 4096)),
+    ("127.0.0.1:39957: the prompt exceeds the context window of 8192 tokens", None, None),
+    ("http://[::1]:39957/v1: the context length is 8192 tokens", None, None),
+    ("gpu.lan:39957: the prompt has 9000 tokens, the context holds 8192", None, (9000, 8192)),
+    ("request req 20261126: the context length is 8192 tokens (error 40000)", None, None),
+    ("the context length is 8,192 tokens", 9000, (9000, 8192)),
+    ("the context length is 8192 tokens", 8000, None),
+    ("prompt is too long: 9000 tokens > 8192 maximum", 9500, (9000, 8192)),
 ])  # fmt: skip
-def test_no_other_number_passes_for_tokens(said: str, counts: tuple[int, int] | None) -> None:
-    assert tokens_over(said) == counts
-
-
-def test_an_estimate_stands_in_where_it_is_larger() -> None:
-    assert tokens_over("the context length is 8,192 tokens", 9000) == (9000, 8192)
-    assert tokens_over("the context length is 8192 tokens", 8000) is None
-    assert tokens_over("prompt is too long: 9000 tokens > 8192 maximum", 9500) == (9000, 8192)
+def test_no_other_number_passes_for_tokens(said: str, estimate: int | None, counts: tuple[int, int] | None) -> None:
+    """A local model says both; an estimate stands in where it is larger than the context."""
+    assert tokens_over(said, estimate) == counts
 
 
 SAID = "prompt is too long: 213462 tokens > 200000 maximum"

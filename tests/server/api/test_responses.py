@@ -15,7 +15,7 @@ from conductor_cli.core.question import fence
 from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer
 from conductor_cli.server.api.responses import ResponsesApi
 from tests.media_files import png
-from tests.server.api.samples import CALLS, RUN, data_url, events, failing_sdk, outcome, refusal, written
+from tests.server.api.samples import CALLS, RUN, data_url, events, failing_sdk, field_of, outcome, refusal, written
 
 API = ResponsesApi()
 ASKED: dict[str, Any] = {"model": "conductor", "input": "Hi"}
@@ -101,26 +101,20 @@ def test_images_and_files_are_carried() -> None:
     assert len(read.blobs) == 2
 
 
-@pytest.mark.parametrize(("fields", "param"), [
-    ({"input": []}, "input"),
-    ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0]"),
-    ({"input": [{"type": "apply_magic"}]}, "input[0].type"),
-    ({"input": [{"role": "robot", "content": "Hi"}]}, "input[0].role"),
-    ({"input": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "input[0].content[0].type"),
-    (
-        {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "http://x/"}]}]},
-        "input[0].content[0].image_url",
-    ),
-    ({"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "x"}]}]}, "input[0].content[0]"),
-    ({"input": [{"type": "function_call_output", "output": "x"}]}, "input[0].call_id"),
-    ({"background": True, "store": False}, "background"),
-    ({"conversation": "conv_1"}, "conversation"),
-    ({"prompt": {"id": "x"}}, "prompt"),
-    ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema"),
-    ({"metadata": {"a": 1}}, "metadata.a"),
+@pytest.mark.parametrize(("param", "value"), [
+    ("input", []), ("input[0]", [{"type": "item_reference", "id": "x"}]), ("input[0].type", [{"type": "apply_magic"}]),
+    ("input[0].role", [{"role": "robot", "content": "Hi"}]),
+    ("input[0].content[0].type", [{"role": "user", "content": [{"type": "input_audio"}]}]),
+    ("input[0].content[0].image_url",
+     [{"role": "user", "content": [{"type": "input_image", "image_url": "http://x/"}]}]),
+    ("input[0].content[0]", [{"role": "user", "content": [{"type": "input_file", "file_id": "x"}]}]),
+    ("input[0].call_id", [{"type": "function_call_output", "output": "x"}]),
+    ("background", True), ("conversation", "conv_1"), ("prompt", {"id": "x"}), ("metadata.a", {"a": 1}),
+    ("text.format.schema", {"format": {"type": "json_schema", "name": "x"}}),
 ])  # fmt: skip
-def test_what_cannot_be_served_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
-    refusal(API, {**ASKED, **fields}, param)
+def test_what_cannot_be_served_is_refused_by_name(param: str, value: Any) -> None:
+    """Such as work in the background of which no trace may be stored."""
+    refusal(API, {**ASKED, "store": False, field_of(param): value}, param)
 
 
 def test_the_id_of_a_foreign_response_is_not_found() -> None:
