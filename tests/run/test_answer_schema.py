@@ -9,6 +9,7 @@ import pytest
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk
+from conductor_cli.core.pool import Limits
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.programs import schema_check
@@ -32,8 +33,7 @@ def test_what_an_answer_breaks_is_named(answer: str, fault: str) -> None:
 
 def test_the_worker_is_told_what_is_wrong_and_answers_again() -> None:
     bob = ScriptedModel([["{}"], ['{"apples": 3}']])
-    conductor = setting("A | | count them\n", {"ann": bob})
-    conductor = replace(conductor, limits=replace(conductor.limits, attempts=1), streams_answer=True)
+    conductor = setting("A | | count them\n", {"ann": bob}, limits=Limits(attempts=1), streams_answer=True)
     run, stream = play(conductor, ASKED)
     end = stream[-1]
     assert isinstance(end, ev.RunFinished)
@@ -75,9 +75,8 @@ def test_a_schema_that_takes_for_ever_ends_its_run_alone(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("cancelled", [False, True])
 def test_a_run_that_is_ended_ends_its_check(monkeypatch: pytest.MonkeyPatch, *, cancelled: bool) -> None:
     monkeypatch.setattr(schema_check, "SECONDS", 100.0)
-    run = start_run(
-        setting("A | | count them\n", {"ann": says("{}")}, clock=lambda: 0.0), replace(QUESTION, schema=BOMB)
-    )
+    conductor = setting("A | | count them\n", {"ann": says("{}")}, clock=lambda: 0.0)
+    run = start_run(conductor, replace(QUESTION, schema=BOMB))
 
     async def main() -> None:
         task = asyncio.create_task(read(run))

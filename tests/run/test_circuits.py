@@ -30,8 +30,8 @@ def plays(conductor: Conductor, *pauses: float) -> list[Trace]:
     """The same question again and again, with pauses before each further run."""
 
     async def main() -> list[Trace]:
-        traces = [fold(await read(start_run(conductor, QUESTION)))]
-        for pause in pauses:
+        traces = []
+        for pause in (0.0, *pauses):
             await asyncio.sleep(pause)
             traces.append(fold(await read(start_run(conductor, QUESTION))))
         return traces

@@ -10,7 +10,7 @@ from conductor_cli.core.pool import Pool, Timeouts, Worker
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import ScriptedModel
-from tests.run.kit import Counting, notices, of, play, says, setting
+from tests.run.kit import Counting, notices, of, play, pool_of, says, setting
 
 
 def test_a_worker_sees_what_its_access_list_opens_and_nothing_else() -> None:
@@ -24,12 +24,8 @@ def test_a_worker_sees_what_its_access_list_opens_and_nothing_else() -> None:
 
 def test_a_workers_options_go_with_its_calls() -> None:
     ann, bob = says("yes"), says("yes")
-    pool = Pool(
-        workers=(
-            Worker(name="ann", kind="scripted", options={"max_tokens": 99, "temperature": 0.5, "seed": 3}),
-            Worker(name="bob", kind="scripted"),
-        )
-    )
+    options = {"max_tokens": 99, "temperature": 0.5, "seed": 3}
+    pool = Pool(workers=(*pool_of("ann", options=options).workers, *pool_of("bob").workers))
     play(setting("A | - | one\nB | 1 | two", {"ann": ann, "bob": bob}, pool=pool, seed=8, timeouts=Timeouts(total=60)))
     (own,), (plain,) = ann.requests, bob.requests
     assert (own.max_tokens, own.temperature, own.seed, own.deadline) == (99, 0.5, 3, 60)
@@ -37,7 +33,7 @@ def test_a_workers_options_go_with_its_calls() -> None:
 
 
 def test_what_does_not_fit_is_shortened_with_a_notice() -> None:
-    pool = Pool(workers=(Worker(name="ann", kind="scripted", options={"context": 2000}),))
+    pool = pool_of("ann", options={"context": 2000})
     ann = ScriptedModel([[ModelError("rate", "wait", retry_after=1.0)], ["yes"]])
     question = Question(text="sum?", files=(File(name="long.txt", text="word " * 5000),))
     _, events = play(setting("A | - | one", {"ann": ann}, pool=pool), question)
@@ -96,12 +92,10 @@ def test_a_removed_worker_is_replaced() -> None:
 
 
 def test_workers_on_one_model_take_turns_with_the_plan() -> None:
-    one = ScriptedModel(
-        reply=lambda request: ["A | - | one\nB | - | ", 300.0, "two"] if request.grammar else [150.0, "x"]
-    )
+    plan: list[Any] = ["A | - | one\nB | - | ", 300.0, "two"]
+    one = ScriptedModel(reply=lambda request: plan if request.grammar else [150.0, "x"])
     pool = Pool(workers=tuple(Worker(name=name, kind="llama", parallel=1) for name in ("ann", "bob")))
-    run, events = play(
-        setting(one, {"ann": one, "bob": one}, pool=pool, constrained=True, timeouts=Timeouts(idle=400.0))
-    )
+    more: Any = {"pool": pool, "constrained": True, "timeouts": Timeouts(idle=400.0)}
+    run, events = play(setting(one, {"ann": one, "bob": one}, **more))
     assert [event.at for event in of(events, ev.StepStarted)] == [300.0, 450.0]
     assert (of(events, ev.StepFailed), run.trace.answer) == ([], "x")

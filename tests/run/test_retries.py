@@ -54,18 +54,16 @@ def test_attempts_are_bounded_and_then_another_worker_is_named() -> None:
     assert run.trace.steps[0].step.worker == "ann"
 
 
-@pytest.mark.parametrize("reason", ["auth", "refused"])
-def test_a_failure_that_will_not_pass_is_not_tried_again(reason: ModelErrorReason) -> None:
-    ann = failing(ModelError(reason, "no"))
+def test_a_failure_that_will_not_pass_is_not_tried_again() -> None:
+    ann = failing(ModelError("refused", "no"))
     _, events = play(setting("A | - | one", {"ann": ann, "bob": says("yes")}))
-    assert len(ann.requests) == 1
-    assert of(events, ev.StepFailed)[0].substitute == "bob"
+    assert (len(ann.requests), of(events, ev.StepFailed)[0].substitute) == (1, "bob")
 
 
 def test_a_worker_that_refused_its_key_is_not_asked_again() -> None:
     ann = failing(ModelError("auth", "no such thing"))
-    run, _ = play(setting("A | - | one\nA | 1 | two", {"ann": ann, "bob": says("yes")}))
-    assert len(ann.requests) == 1
+    run, events = play(setting("A | - | one\nA | 1 | two", {"ann": ann, "bob": says("yes")}))
+    assert (len(ann.requests), of(events, ev.StepFailed)[0].substitute) == (1, "bob")
     assert [notice.text for notice in run.trace.recovered] == [
         "bob answered instead of ann; ann failed: no such thing",
         "bob answered instead of ann; ann was not asked: no such thing",
@@ -92,9 +90,8 @@ def test_steps_before_the_answer_may_be_tried_again_though_the_answer_streams() 
 def test_patience_bounds_the_first_token_the_gaps_and_the_whole() -> None:
     timeouts = Timeouts(first_token=10, idle=5, total=30)
     scripts: list[Any] = [[11.0, "late"], ["a", 6.0, "b"], ["a", *[4.0, "b"] * 20], [9.0, "a", 4.0, "yes"]]
-    run, events = play(
-        setting("A | - | one", {"ann": ScriptedModel(scripts)}, timeouts=timeouts, limits=Limits(attempts=4))
-    )
+    conductor = setting("A | - | one", {"ann": ScriptedModel(scripts)}, timeouts=timeouts, limits=Limits(attempts=4))
+    run, events = play(conductor)
     assert [event.error.message for event in of(events, ev.StepFailed)] == [
         "ann: no first token within 10 s", "ann: no next token within 5 s", "ann: the answer did not end within 30 s",
     ]  # fmt: skip
@@ -141,10 +138,8 @@ def test_a_failure_of_every_worker_keeps_the_kind_they_share() -> None:
     groups: list[tuple[tuple[ModelErrorReason, ...], int]] = [
         (("connect", "timeout"), 8), (("auth", "auth"), 4), (("auth", "connect"), 1),
     ]  # fmt: skip
-    for reasons, code in groups:
-        workers = {
-            name: failing(ModelError(reason, "no")) for name, reason in zip(("ann", "bob"), reasons, strict=True)
-        }
+    for (one, other), code in groups:
+        workers = {"ann": failing(ModelError(one, "no")), "bob": failing(ModelError(other, "no"))}
         run, _ = play(setting("A | - | one", workers, limits=Limits(attempts=1)))
         assert run.trace.exit_code == code
     assert error_of(run).message == "every worker failed at step 1; first: ann: no"

@@ -114,14 +114,6 @@ def test_where_the_planner_fails_the_best_worker_takes_the_rest(reply: Any) -> N
     assert (run.trace.answer, run.trace.exit_code) == ("ann", 7)
 
 
-def test_where_no_worker_can_be_reached_nothing_is_planned_anew() -> None:
-    workers = {name: Picky(name, "hard", error=UNREACHABLE) for name in ("ann", "bob")}
-    conductor = revising("A | - | easy one\nB | 1 | hard two", workers=workers, limits=Limits(attempts=1))
-    run, events = play(conductor)
-    assert (len(requests(conductor)), of(events, ev.PlanRevised)) == (1, [])
-    assert (run.trace.answer, run.trace.exit_code) == ("ann", 7)
-
-
 def test_the_rest_is_not_planned_on_a_worker_that_cannot_be_reached() -> None:
     workers = {"ann": Picky("ann", "hard"), "bob": Picky("bob", "hard", error=UNREACHABLE)}
     conductor = revising("A | - | easy one\nB | 1 | hard two", "A | 1 | other", workers=workers)
@@ -142,18 +134,21 @@ def test_steps_that_run_go_on_while_the_rest_is_planned() -> None:
     assert run.trace.answer == "bob"
 
 
-def test_no_second_answer_is_begun_while_one_is_being_written() -> None:
-    workers = {"ann": Picky("ann", "hard", seconds=20.0), "bob": Picky("bob", "hard")}
-    run, events = play(revising("B | - | hard one\nA | - | easy two", "A | - | other", workers=workers))
-    assert of(events, ev.PlanRevised) == []
-    assert (run.trace.answer, run.trace.exit_code) == ("ann", 0)
-
-
-def test_a_part_of_the_answer_that_is_out_stays_the_answer() -> None:
-    workers = {"ann": ScriptedModel([["It is ", ModelError("broken", "cut")]]), "bob": says("bob")}
-    run, events = play(revising("A | - | one", "B | - | other", workers=workers, streams_answer=True))
-    assert (run.trace.answer, run.trace.exit_code) == ("It is ", 7)
-    assert of(events, ev.PlanRevised) == []
+@pytest.mark.parametrize(("plan", "workers", "more", "ended"), [
+    ("A | - | easy one\nB | 1 | hard two", {name: Picky(name, "hard", error=UNREACHABLE) for name in ("ann", "bob")},
+     {"limits": Limits(attempts=1)}, ("ann", 7)),
+    ("B | - | hard one\nA | - | easy two", {"ann": Picky("ann", "hard", seconds=20.0), "bob": Picky("bob", "hard")},
+     {}, ("ann", 0)),
+    ("A | - | one", {"ann": ScriptedModel([["It is ", ModelError("broken", "cut")]]), "bob": says("bob")},
+     {"streams_answer": True}, ("It is ", 7)),
+], ids=["no worker can be reached", "an answer is being written", "a part of the answer is out"])  # fmt: skip
+def test_nothing_is_planned_anew_where_it_is_of_no_use(
+    plan: str, workers: dict[str, Any], more: dict[str, Any], ended: tuple[str, int]
+) -> None:
+    conductor = revising(plan, "A | - | other", workers=workers, **more)
+    run, events = play(conductor)
+    assert (len(requests(conductor)), of(events, ev.PlanRevised)) == (1, [])
+    assert (run.trace.answer, run.trace.exit_code) == ended
 
 
 @pytest.mark.parametrize("how", ["off", "mini", "given", "approved"])

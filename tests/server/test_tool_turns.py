@@ -88,8 +88,8 @@ class Talk:
             self.turns.append(message)
         return response
 
-    def give(self, results: Mapping[str, str] | None = None) -> None:
-        results = {call: f"edited {name}" for call, name in self.calls} if results is None else results
+    def give(self) -> None:
+        results = {call: f"edited {name}" for call, name in self.calls}
         if self.api == "messages":
             blocks = [{"type": "tool_result", "tool_use_id": call, "content": text} for call, text in results.items()]
             self.turns.append({"role": "user", "content": [*blocks, {"type": "text", "text": "Go on."}]})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -21,6 +20,7 @@ from conductor_cli.state.postgres.database import Database
 from conductor_cli.state.postgres.records import SharedCircuits
 from conductor_cli.state.postgres.traces import SharedTraces, SharedWriter
 from conductor_cli.state.stored_run import RunQuery
+from tests.server.plain_api import until
 from tests.state.cluster import Cluster
 from tests.state.test_run_index import events
 from tests.state.test_trace_store import RUN
@@ -144,22 +144,13 @@ def test_a_circuit_that_one_replica_has_opened_is_open_for_all(
     one, two = (Circuits(BreakerRules(failures=1)) for _ in range(2))
     one.board, two.board = (SharedCircuits(database) for database in databases)
 
-    def known(what: bool) -> None:
-        for _ in range(200):
-            if (two.why_skipped(ANN) is not None) == what:
-                return
-            time.sleep(0.01)
-        pytest.fail("nothing was heard of it")
-
     assert two.why_skipped(ANN) is None
     one.failed(ANN, ModelError("overloaded", "503"))
-    known(what=True)
-    why = two.why_skipped(ANN)
-    assert why is not None
+    why = until(lambda: two.why_skipped(ANN), "the failure")
     assert (why.reason, "a server error" in why.message) == ("circuit_open", True)
     assert "ann" not in str(databases[0].call("SELECT * FROM conductor_circuits"))
     one.succeeded(ANN)
-    known(what=False)
+    until(lambda: two.why_skipped(ANN) is None, "the answer")
 
 
 def test_without_an_index_of_letters_searches_find_the_same(databases: tuple[Database, Database]) -> None:

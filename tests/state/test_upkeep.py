@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 
@@ -115,10 +117,11 @@ def test_a_state_moves_to_a_database_and_back_and_nothing_is_lost(shared: Shared
     assert facts(source) == facts(target)
     assert content(source) == content(target)
     assert import_files(source, shared, silent).left == moved.left
+    both = (source, target)
     for again in (
-        import_files(source, shared, silent), import_files(target, shared, silent),
-        export_files(shared, target, silent), export_files(shared, source, silent),
-    ):  # fmt: skip
+        *(import_files(each, shared, silent) for each in both),
+        *(export_files(shared, each, silent) for each in both),
+    ):
         assert sum(again.counts.values()) - again.counts.get("attachments", 0) == 0
     assert facts(source) == facts(shared)
 
@@ -149,13 +152,11 @@ def test_a_move_that_was_stopped_goes_on(shared: SharedState, tmp_path: Path, mo
         if len(steps) in {3, 8, 12, 16, 20}:
             raise KeyboardInterrupt
 
-    def until_done(move: object) -> None:
+    def until_done(move: Callable[[], object]) -> None:
         for _ in range(6):
-            try:
-                move()  # type: ignore[operator]
-            except KeyboardInterrupt:
-                continue
-            return
+            with suppress(KeyboardInterrupt):
+                move()
+                return
 
     until_done(lambda: import_files(source, shared, stops))
     until_done(lambda: export_files(shared, target, stops))
