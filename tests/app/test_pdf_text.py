@@ -31,12 +31,10 @@ def _zeros(megabytes: int) -> bytes:
 def test_a_stream_that_unpacks_to_hundreds_of_megabytes_is_not_unpacked(twice: bool) -> None:
     """A bomb of a megabyte, or of some kilobytes where it is packed twice, ends with a word for it."""
     content = _zeros(300)
-    data = (
-        pdf_of([stream(zlib.compress(content, 9), "[/FlateDecode /FlateDecode]")])
-        if twice
-        else pdf_of([stream(content, "/FlateDecode")])
-    )
-    found = read_pdf(data)
+    packed = stream(content, "/FlateDecode")
+    if twice:
+        packed = stream(zlib.compress(content, 9), "[/FlateDecode /FlateDecode]")
+    found = read_pdf(pdf_of([packed]))
     assert (found.problem, found.text) == ("memory", "")
 
 

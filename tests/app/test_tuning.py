@@ -128,9 +128,8 @@ def test_the_same_cases_and_seed_give_the_same_head() -> None:
 def priced(stage: Stage) -> None:
     """Two workers and a planner that cost a dollar for a million tokens."""
     price = "price = { input = 1.0, output = 1.0 }\n"
-    more = [stage.worker(name, price) for name in ("alpha", "beta")]
-    more.append(stage.worker("planner", price + "enabled = false\n"))
-    stage.configure("[limits]\nattempts = 1\n" + "\n".join(more), workers=(), conductor="planner")
+    workers = {"alpha": price, "beta": price, "planner": f"{price}enabled = false"}
+    stage.configure(workers=workers, conductor="planner")
 
 
 def written(path: Path, cases: list[Case]) -> Path:
@@ -259,9 +258,7 @@ def test_another_encoder_is_refused(encoder: Path, tmp_path: Path) -> None:
 
 
 def test_tune_needs_cases_and_an_encoder(stage: Stage, tmp_path: Path) -> None:
-    few, many = tmp_path / "few.jsonl", tmp_path / "many.jsonl"
-    few.write_text(write_cases(questions(3)))
-    many.write_text(write_cases(questions(60)))
+    few, many = (written(tmp_path / f"{count}.jsonl", questions(count)) for count in (3, 60))
     stage.ends(2, "tune", few, told="3 cases are too few")
     stage.ends(2, "tune", many, told="no local model")
     stage.ends(2, "tune", many, "-o", tmp_path / "x.txt", told="cannot write")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
+from subprocess import Popen
 from threading import Thread
 from typing import Any, Final
 
@@ -130,6 +131,12 @@ def deltas(told: list[dict[str, Any]]) -> list[str]:
 def text_of(response: dict[str, Any]) -> str:
     """The text of a response."""
     return str(response["output"][-1]["content"][0]["text"])
+
+
+def address_of(process: Popen[bytes]) -> str:
+    """Where a server listens that is a process of its own."""
+    assert process.stdout is not None
+    return process.stdout.readline().decode().split()[-1]
 
 
 @contextmanager

@@ -31,7 +31,7 @@ from tests.cli.stage import Stage, finished, says
 from tests.media_files import png
 from tests.schema_bombs import BOMB, checking
 from tests.server import plain_api
-from tests.server.plain_api import Serving, listen_at_small, serving, until
+from tests.server.plain_api import Serving, address_of, listen_at_small, serving, until
 
 PROMPT = "a-prompt-of-the-user"
 BODY: dict[str, Any] = {"model": "conductor", "max_tokens": 50, "messages": [{"role": "user", "content": PROMPT}]}
@@ -262,9 +262,7 @@ def test_work_on_a_large_body_keeps_nobody_waiting(stage: Stage, monkeypatch: py
 
 def test_more_text_than_models_read_is_too_long(stage: Stage) -> None:
     """Text beyond four megabytes is refused in the words by which clients shorten it; an image of that size is not."""
-    stage.configure(workers=())
-    with stage.config.open("a") as file:
-        file.write(stage.worker("alpha", 'accepts = ["image"]\n'))
+    stage.configure(workers={"alpha": 'accepts = ["image"]'})
     texts = [{"role": "user", "content": "x" * 450_000}] * 10
     with serving() as server:
         for path in PATHS:
@@ -289,7 +287,7 @@ sys.exit(run_command_line(["serve", "--port", "0"]))
     with subprocess.Popen([sys.executable, "-c", script], env=stage.environ(), stdout=subprocess.PIPE) as served:
         assert served.stdout is not None
         try:
-            url = served.stdout.readline().decode().split()[-1]
+            url = address_of(served)
             with ThreadPoolExecutor(1) as pool:
                 asked = pool.submit(httpx.post, f"{url}{PATHS[0]}", content=b"x" * 100_000, timeout=60)
                 while b"held" not in served.stdout.readline():
@@ -323,8 +321,7 @@ def test_a_schema_that_takes_for_ever_is_an_error_of_its_request(stage: Stage, m
 def test_a_server_answers_and_ends_while_a_schema_is_checked(stage: Stage) -> None:
     stage.models["alpha"] = says("{}")
     with stage.start("serve", "--port", "0") as served, ThreadPoolExecutor(1) as pool:
-        assert served.stdout is not None
-        url = served.stdout.readline().decode().split()[-1]
+        url = address_of(served)
         asked = pool.submit(httpx.post, f"{url}{PATHS[0]}", json={**BODY, "response_format": FORM}, timeout=60)
         while not (found := checking(served.pid)):
             assert not asked.done()

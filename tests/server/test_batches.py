@@ -217,8 +217,8 @@ def test_a_database_that_is_away_fails_no_request_of_a_batch(
 def keys(one: Stage) -> dict[str, str]:
     """Two keys; the first has money for two answers a day, of 0.007 each."""
     prices = {"alpha": "input = 0, output = 1000", "planner": "input = 0, output = 0"}
-    tables = [one.worker(name, f"price = {{ {price} }}\nmax_tokens = 7\n") for name, price in prices.items()]
-    one.configure(workers=(), more="\n".join(["[limits]", "attempts = 1", *tables]), conductor="planner")
+    tables = {name: f"price = {{ {price} }}\nmax_tokens = 7" for name, price in prices.items()}
+    one.configure(workers=tables, conductor="planner")
     found, made = ClientKeys(one.config.parent), dict[str, str]()
     for name, most in (("ann", Decimal("0.015")), ("ben", None)):
         key, made[name] = make_key(name)

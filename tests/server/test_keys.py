@@ -75,8 +75,7 @@ def test_a_keys_pool_holds_for_its_requests(stage: Stage) -> None:
 
 
 def test_a_keys_day_ends_with_its_money(stage: Stage) -> None:
-    tables = "\n".join(stage.worker(name, PRICE) for name in ("alpha", "beta", "planner"))
-    stage.configure(workers=(), more=f"[limits]\nattempts = 1\n{tables}", conductor="planner")
+    stage.configure(workers=dict.fromkeys(("alpha", "beta", "planner"), PRICE), conductor="planner")
     poor, rich = add(stage, "poor", "--max-cost-day", "0.01"), add(stage, "rich", "--max-cost-day", "10000")
     with serving() as served:
         refused = ask(served, poor, max_tokens=300)

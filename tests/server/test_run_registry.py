@@ -27,7 +27,7 @@ from conductor_cli.server.narration import AnswerText, Piece, ResponseStream
 from conductor_cli.server.run_registry import FairQueue, QueuePlace, RegistryLimits, ServedRun, Subscriber
 from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import Stage, refuses, says
-from tests.server.plain_api import QUESTION, PlainApi, PlainEncoder, Serving, serving, until
+from tests.server.plain_api import QUESTION, PlainApi, PlainEncoder, Serving, address_of, serving, until
 from tests.servers import SeenStep, Wire, delta, usage
 
 pytestmark = pytest.mark.usefixtures("plain")
@@ -314,12 +314,8 @@ def test_an_encoder_that_cannot_tell_its_failure_is_replaced(stage: Stage, monke
 @pytest.fixture
 def started(stage: Stage) -> Iterator[tuple[str, Popen[bytes]]]:
     with stage.start("serve", "--port", "0") as command:
-        assert command.stdout is not None
-        url = command.stdout.readline().decode().split()[-1]
-        try:
-            yield url, command
-        finally:
-            command.kill()
+        yield address_of(command), command
+        command.kill()
 
 
 def test_a_server_that_ends_lets_running_requests_end(

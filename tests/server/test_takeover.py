@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from conductor_cli.state.postgres.records import SharedState, shared_state
 from conductor_cli.state.postgres.served_files import SharedServedFiles
 from tests.cli.stage import THREE, Stage, says
 from tests.cli.test_batch import asked_number
-from tests.server.plain_api import QUESTION, Serving, deltas, events, serving, text_of, until
+from tests.server.plain_api import QUESTION, Serving, address_of, deltas, events, serving, text_of, until
 from tests.server.test_batches import begin, client, line, over
 from tests.servers import Script, SeenStep, Wire, delta
 from tests.state.cluster import Cluster
@@ -123,18 +122,12 @@ def is_up(url: str) -> bool:
 def pair(stage: Stage, postgres: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
     monkeypatch.setenv("CONDUCTOR_LLM_STATE", postgres.new_database())
     stage.plan = THREE
-    stage.configure(workers=())
-    stage.config.write_text(
-        stage.config.read_text() + "".join(stage.worker(name, PRICED) for name in ("alpha", "beta"))
-    )
+    stage.configure(workers={"alpha": PRICED, "beta": PRICED})
     with ExitStack() as stack:
         other = stack.enter_context(serving())
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        process = stage.start("serve", "--port", str(port), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        stack.callback(process.wait)
+        process = stack.enter_context(stage.start("serve", "--port", "0", stderr=subprocess.DEVNULL))
         stack.callback(process.kill)
-        url = f"http://127.0.0.1:{port}"
+        url = address_of(process)
         until(lambda: process.poll() is None and is_up(url), "the server")
         state = home.open_state(other.registry.runs.settings().paths)
         assert isinstance(state, SharedState)

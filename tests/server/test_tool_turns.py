@@ -212,7 +212,6 @@ def test_a_search_that_nobody_can_run_is_refused_and_a_server_of_tools_runs_it(
         assert (refused.status_code, stage.server.requests) == (400, [])
         assert "web_search" in refused.json()["error"]["message"]
         stage.inside("tools", "add", "web_search", "--set", "env=DIARY", "--", sys.executable, str(SERVER))
-        stage.configure(workers=["alpha"])
-        stage.config.write_text(stage.config.read_text() + stage.worker("beta", 'tools = ["web_search"]\n'))
+        stage.configure(workers={"alpha": "", "beta": 'tools = ["web_search"]'})
         talk.ask(tools=[SEARCH[api]])
     assert talk.text.endswith("the tool says: 42")
