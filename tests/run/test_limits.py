@@ -32,8 +32,8 @@ THREE = "A | - | one\nA | - | two\nA | 1 2 | three"
 
 
 def limit(said: str, reason: str, suggested: str | None = None) -> Failure:
-    shown: Any = ANY if suggested is None else suggested
-    return Failure(kind="limit", message=f"stopped: {said}", reason=f"limit_{reason}", suggested_limit=shown)
+    more: Any = {"reason": f"limit_{reason}", "suggested_limit": ANY if suggested is None else suggested}
+    return Failure(kind="limit", message=f"stopped: {said}", **more)
 
 
 class Greedy(Counting):

@@ -288,7 +288,8 @@ def test_a_step_that_a_weak_planner_repeats_is_asked_for_once(constrained: bool)
 
 def test_a_planner_in_a_loop_is_not_waited_for() -> None:
     line = "A | - | solve\n"
-    planner = ScriptedModel([[line * 5, *[1.0, line] * 50]])
+    rest: list[Any] = [1.0, line]
+    planner = ScriptedModel([[line * 5, *rest * 50]])
     run, _ = play(setting(planner, {"ann": ScriptedModel([[2.0, "42"]]), "bob": says("no")}))
     assert len(planner.requests) == 1
     assert (run.trace.answer, run.trace.exit_code, run.trace.rejected) == ("42", 0, ())

@@ -83,8 +83,7 @@ def test_the_planner_is_told_which_step_failed_by_whom_and_why_in_our_words() ->
         "step 5 on, at most 4. They take the place of what was not done, and the last one gives the answer."
     )
     assert "secret" not in repr(request)
-    assert "step5 ::=" in request.grammar
-    assert "step9" not in request.grammar
+    assert ["step5 ::=" in (request.grammar or ""), "step9" in (request.grammar or "")] == [True, False]
 
 
 def test_a_new_step_never_reads_a_step_that_was_given_up() -> None:

@@ -117,7 +117,7 @@ class Writer:
     def answer(self, number: int, text: str, usage: Usage, *, pace: float = 0.1, finish: Finish = "stop") -> None:
         """A step starts, writes its text, and finishes."""
         self.start(number)
-        self.say(pace, **{f"s{number}": text})
+        self.say(pace, 1, **{f"s{number}": text})
         self.finish(number, text, usage, finish=finish)
 
     def fail(self, number: int, error: Failure, usage: Usage = NO_USAGE, *, attempt: int = 1, **then: Any) -> None:
