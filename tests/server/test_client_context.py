@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from conductor_cli.core.chat import Message
-from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.question import Question
 from conductor_cli.server.api.request import ClientRequest
 from conductor_cli.server.conversation import CallIds, read_conversation, without_context
-from tests.run.kit import play, says, setting
+from tests.run.kit import plan_of, play, says, setting
 
 CODEX = """<environment_context>
   <cwd>/home/ann/repo</cwd>
@@ -41,19 +40,17 @@ You MUST use this *file listing* format:
 
 path/to/filename.js"""
 AIDER_DIFF = "# *SEARCH/REPLACE block* Rules:\n\nEvery *SEARCH/REPLACE block* must use this format:\n1. The path"
-AIDER_EXAMPLE = (
-    Message(role="user", content="Change the greeting to be more casual"),
-    Message(role="assistant", content="Ok, I will: ..."),
-    Message(
-        role="user",
-        content="I switched to a new code base. Please don't consider the above files or try to edit them any longer.",
-    ),
-    Message(role="assistant", content="Ok."),
-)
 
 
 def user(*texts: str) -> tuple[Message, ...]:
     return tuple(Message(role="user", content=text) for text in texts)
+
+
+SWITCH = "I switched to a new code base. Please don't consider the above files or try to edit them any longer."
+AIDER_EXAMPLE = (
+    *user("Change the greeting to be more casual"), Message(role="assistant", content="Ok, I will: ..."),
+    *user(SWITCH), Message(role="assistant", content="Ok."),
+)  # fmt: skip
 
 
 def asked(*talk: Message) -> tuple[list[str], int]:
@@ -119,9 +116,7 @@ def test_the_planner_reads_the_question_and_workers_read_the_context() -> None:
     assert CLAUDE_LATE in first[-1].content
     assert last[0] == talk[0]
     assert last[1].content.startswith(CLAUDE_LATE)
-    assert run.trace.plan == Plan(
-        steps=(Step(worker="ann", subtask="look"), Step(worker="bob", subtask="fix it", access=(1,)))
-    )
+    assert run.trace.plan == plan_of(("ann", (), "look"), ("bob", (1,), "fix it"))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from conductor_cli.config.files import AppPaths
 from conductor_cli.core.chat import Attachment, Chunk, MediaKind, Message, Tool, ToolCall, ToolCallDelta
-from conductor_cli.core.plan import SELF, Plan, Step
+from conductor_cli.core.plan import SELF
 from conductor_cli.core.question import Conversation, File
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
@@ -19,7 +19,7 @@ from conductor_cli.models.base import ScriptedModel
 from conductor_cli.server.api.request import ClientRequest, RequestError
 from conductor_cli.server.conversation import CallIds, ParsedRequest, SignedCall, client_calls, read_conversation
 from conductor_cli.state.home import FileState
-from tests.run.kit import play, says, setting
+from tests.run.kit import plan_of, play, says, setting
 
 IDS = CallIds(b"k" * 32)
 EDIT = Tool(name="edit", parameters={"type": "object"})
@@ -207,10 +207,8 @@ def test_calls_with_foreign_or_forged_ids_are_planned_anew(forged: str) -> None:
 
 
 def test_of_calls_of_two_runs_the_newest_counts() -> None:
-    signed = [
-        IDS.sign(SignedCall(run=run, worker=worker, index=0))
-        for run, worker in (("20261122-201012-0a1b2c", "ann"), ("20261122-201013-0a1b2c", "bob"))
-    ]
+    asked_by = (("20261122-201012-0a1b2c", "ann"), ("20261122-201013-0a1b2c", "bob"))
+    signed = [IDS.sign(SignedCall(run=run, worker=worker, index=0)) for run, worker in asked_by]
     calls = tuple(ToolCall(id=each, name="edit", arguments="{}") for each in signed)
     reply = Message(role="assistant", content="", tool_calls=calls)
     asked = Orchestra().asked(ASK, reply, *results(reply, "one", "two"))
@@ -231,7 +229,7 @@ def test_a_request_without_a_user_is_refused() -> None:
 
 def test_calls_of_a_nested_run_reach_the_client_and_come_back() -> None:
     orchestra = Orchestra(TWICE, ["Done."], plan="B | | rename it\n")
-    nests = Plan(steps=(Step(worker=SELF, subtask="Rename it."),))
+    nests = plan_of((SELF, (), "Rename it."))
     run, _ = play(orchestra.conductor, orchestra.asked(ASK).question, plan=nests)
     orchestra.traces[run.id] = run.trace
     reply = Message(role="assistant", content=run.trace.answer, tool_calls=client_calls(run.trace, IDS))

@@ -35,6 +35,7 @@ from tests.cli.stage import TWO, Stage, stalls
 from tests.server.chromium import AXE, chromium
 from tests.server.plain_api import serving, until
 from tests.traces import make
+from tests.traces.stored import begin_run
 
 RUNS = "/v1/conductor/runs"
 RUN = "20260201-100000-00000a"
@@ -77,9 +78,7 @@ def put(store: TraceStore, events: list[ev.Event], run: str = RUN, **first: Any)
     assert isinstance(begun, ev.RunStarted)
     time = f"{run[:4]}-{run[4:6]}-{run[6:8]}T10:00:00.000+00:00"
     stored: list[ev.Event] = [replace(begun, **{"run": run, "time": time} | first), *others]
-    with closing(store.open(run)) as writer:
-        for event in stored:
-            writer.write(event)
+    begin_run(store, run, stored).close()
     return stored
 
 
@@ -179,9 +178,7 @@ def test_events_go_on_after_the_last_one_seen(client: httpx.Client, store: Trace
 @pytest.mark.parametrize("view", ["events", "frames"])
 def test_a_run_is_shown_while_it_is_written(client: httpx.Client, store: TraceStore, view: str) -> None:
     *events, last_event = make.parallel()
-    writer = store.open(RUN)
-    for event in changed(events, {ev.RunStarted: {"run": RUN}}):
-        writer.write(event)
+    writer = begin_run(store, RUN, changed(events, {ev.RunStarted: {"run": RUN}}))
     with client.stream("GET", f"{RUNS}/{RUN}/{view}") as reply:
         text = ""
         chunks = reply.iter_text()
@@ -299,9 +296,7 @@ def test_a_text_of_a_megabyte_is_bounded(client: httpx.Client, store: TraceStore
 
 
 def test_a_page_that_is_closed_gives_its_place_back(client: httpx.Client, store: TraceStore) -> None:
-    with closing(store.open(RUN)) as writer:
-        for event in make.parallel()[:5]:
-            writer.write(event)
+    with closing(begin_run(store, RUN, make.parallel()[:5])):
         for _ in range(70):
             with client.stream("GET", f"{RUNS}/{RUN}/frames") as reply:
                 assert reply.status_code == 200

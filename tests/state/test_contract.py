@@ -33,6 +33,7 @@ from tests.state.cluster import Cluster
 from tests.state.test_run_index import events, put
 from tests.state.test_shared_spend import CENT, reserve
 from tests.state.test_trace_store import RUN, begun, streams
+from tests.traces.stored import begin_run
 
 RUNS = ["20261118-101112-aaaaaa", "20261119-101112-bbbbbb", "20261120-101112-abcdef", "20261120-101112-abc000"]
 
@@ -52,9 +53,7 @@ def state(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def stored(state: State, happened: list[ev.Event], run: str = RUN) -> None:
-    writer = state.traces.open(run)
-    for event in happened:
-        writer.write(event)
+    writer = begin_run(state.traces, run, happened)
     writer.close()
     assert writer.problem == ""
 
@@ -95,8 +94,7 @@ def test_a_run_is_running_while_its_writer_is_open(state: State) -> None:
     happened: list[ev.Event] = [
         begun(), ev.PlanDelta(at=0.1, text="a"), ev.PlanDelta(at=0.2, text="b"), ev.Notice(at=3.0, text="c"),
     ]  # fmt: skip
-    writer = traces.open(RUN)
-    writer.write(happened[0])
+    writer = begin_run(traces, RUN, happened[:1])
     reader = traces.follow(RUN)
     for event in happened[1:]:
         writer.write(event)
@@ -115,17 +113,14 @@ def test_a_run_is_running_while_its_writer_is_open(state: State) -> None:
     writer.close()
     assert not traces.is_running(RUN)
     assert [row.state for row in traces.newest()[0]] == ["interrupted"]
-    writer = traces.open("20261120-101113-abcdef")
-    writer.write(begun())
-    writer.discard()
+    begin_run(traces, "20261120-101113-abcdef", [begun()]).discard()
     assert traces.runs() == [RUN]
 
 
 def test_an_id_is_used_once(state: State) -> None:
     stored(state, [begun()])
     with suppress(FileExistsError) if isinstance(state, FileState) else nullcontext():
-        writer = state.traces.open(RUN)
-        writer.write(begun(Question(text="Again?")))
+        writer = begin_run(state.traces, RUN, [begun(Question(text="Again?"))])
         assert writer.problem
         writer.close()
     assert list(state.traces.events(RUN)) == [begun()]

@@ -28,7 +28,7 @@ from conductor_cli.state.run_index import RunIndex
 from conductor_cli.state.run_list import run_lines
 from conductor_cli.state.stored_run import EVERY_RUN, RunQuery, StoredRun, stored_run_data
 from conductor_cli.state.trace_store import TraceStore
-from tests.traces.stored import unpack
+from tests.traces.stored import begin_run, unpack
 
 STEP = Step(worker="alpha", subtask="Count the pears")
 
@@ -52,10 +52,7 @@ def events(run: str, question: str, answer: str = "twelve", mode: ev.Mode = "aut
 
 def put(store: Traces, day: int, question: str, *, until: int = 7, **more: str) -> str:
     run = f"202611{day:02}-100000-00000a"
-    writer = store.open(run)
-    for event in events(run, question, **more)[:until]:  # type: ignore[arg-type]
-        writer.write(event)
-    writer.close()
+    begin_run(store, run, events(run, question, **more)[:until]).close()  # type: ignore[arg-type]
     return run
 
 

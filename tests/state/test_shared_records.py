@@ -18,19 +18,15 @@ from conductor_cli.state.postgres import database as module
 from conductor_cli.state.postgres import records
 from conductor_cli.state.postgres.database import Database
 from conductor_cli.state.postgres.records import SharedCircuits
-from conductor_cli.state.postgres.traces import SharedTraces, SharedWriter
+from conductor_cli.state.postgres.traces import SharedTraces
 from conductor_cli.state.stored_run import RunQuery
 from tests.server.plain_api import until
 from tests.state.cluster import Cluster
 from tests.state.test_run_index import events
 from tests.state.test_trace_store import RUN
+from tests.traces.stored import begin_run
 
 ANN = Worker(name="ann", kind="openai", model="m")
-
-
-def write(writer: SharedWriter, happened: list[ev.Event]) -> None:
-    for event in happened:
-        writer.write(event)
 
 
 @pytest.fixture
@@ -49,14 +45,13 @@ def test_a_run_of_a_process_that_was_killed_is_interrupted_when_its_lease_is_ove
     """With what happened until then. If the process was only late, it goes on writing, and its end counts."""
     one, two = databases
     happened = events(RUN, "How many pears?")
-    writer = SharedTraces(one).open(RUN)
-    write(writer, happened[:-1])
+    writer = begin_run(SharedTraces(one), RUN, happened[:-1])
     other = SharedTraces(two)
     assert [(row.state, row.answers) for row in other.newest()[0]] == [("running", "twelve")]
     two.call("UPDATE conductor_leases SET until = clock_timestamp() - interval '1 s'")
     assert [(row.state, row.answers) for row in other.newest()[0]] == [("interrupted", "twelve")]
     assert not other.is_running(RUN)
-    write(writer, happened[-1:])
+    writer.write(happened[-1])
     assert other.is_running(RUN), "it has renewed its lease"
     writer.close()
     assert [row.state for row in other.newest()[0]] == ["finished"]
@@ -68,8 +63,11 @@ def test_who_flushes_waits_for_pieces_that_a_thread_is_writing(
 ) -> None:
     """Who goes on with the run would not know a piece that was shown before it was committed."""
     one, two = databases
-    writer, call, go = SharedTraces(one).open(RUN), one.call, threading.Event()
-    write(writer, events(RUN, "How many pears?")[:-1])
+    writer, call, go = (
+        begin_run(SharedTraces(one), RUN, events(RUN, "How many pears?")[:-1]),
+        one.call,
+        threading.Event(),
+    )
     monkeypatch.setattr(one, "call", lambda *said: call(*said) if go.wait(30) else [])
 
     async def flush_twice() -> None:
@@ -87,8 +85,7 @@ def test_a_trace_is_taken_by_one_process_and_lost_by_no_other(databases: tuple[D
     """Lines of a process whose run somebody else has are refused, and those of the other one stay whole."""
     one, two = databases
     happened = events(RUN, "How many pears?")
-    late, other = SharedTraces(one).open(RUN), SharedTraces(two)
-    write(late, happened[:3])
+    late, other = begin_run(SharedTraces(one), RUN, happened[:3]), SharedTraces(two)
     two.call("UPDATE conductor_leases SET owner = %s", two.owner)
     late.write(happened[3])
     assert late.problem == "another process has this run"
@@ -103,10 +100,10 @@ def test_what_an_outage_kept_from_a_trace_is_written_after_it(
     monkeypatch.setattr(module, "AWAY_SECONDS", 0.0)
     one, two = databases
     happened = events(RUN, "How many pears?")
-    writer = SharedTraces(one).open(RUN)
-    write(writer, happened[:3])
+    writer = begin_run(SharedTraces(one), RUN, happened[:3])
     postgres.control("stop", "--mode", "immediate")
-    write(writer, happened[3:])
+    for event in happened[3:]:
+        writer.write(event)
     assert "does not answer" in writer.problem
     writer.close()
     postgres.control("start")
@@ -123,14 +120,12 @@ def test_what_a_full_disk_kept_from_a_trace_is_written_when_it_has_room(
     monkeypatch.setattr(module, "AWAY_SECONDS", 0.0)
     one, two = databases
     happened = events(RUN, "How many pears?", answer=random.Random(1).randbytes(2 << 20).hex())
-    before, after = SharedTraces(two).open("20261101-100000-00000b"), SharedTraces(one)
-    before.write(events("20261101-100000-00000b", "?")[0])
-    before.close()
+    earlier, after = "20261101-100000-00000b", SharedTraces(one)
+    begin_run(SharedTraces(two), earlier, events(earlier, "?")[:1]).close()
     with postgres.full_disk():
-        writer = after.open(RUN)
-        write(writer, happened)
+        writer = begin_run(after, RUN, happened)
         assert writer.problem == "the disk of the database of the state is full"
-        assert len(list(after.events("20261101-100000-00000b"))) == 1
+        assert len(list(after.events(earlier))) == 1
         writer.close()
     writer.try_again()
     assert list(after.events(RUN)) == happened
@@ -158,10 +153,7 @@ def test_without_an_index_of_letters_searches_find_the_same(databases: tuple[Dat
     one, _ = databases
     one.migrate()
     one.call("DROP INDEX conductor_runs_words")
-    traces = SharedTraces(one)
-    writer = traces.open(RUN)
-    happened = events(RUN, "50 % of_all \\ pears")
-    write(writer, [*happened[:-1], ev.RunFinished(at=1.0, answer="12", usage=Usage())])
-    writer.close()
+    traces, happened = SharedTraces(one), events(RUN, "50 % of_all \\ pears")
+    begin_run(traces, RUN, [*happened[:-1], ev.RunFinished(at=1.0, answer="12", usage=Usage())]).close()
     found = {term: len(traces.newest(RunQuery(terms=(term,)))[0]) for term in ("0 %", "F_ALL", "\\", "5_ %", "%%")}
     assert found == {"0 %": 1, "F_ALL": 1, "\\": 1, "5_ %": 0, "%%": 0}

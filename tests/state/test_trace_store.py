@@ -19,7 +19,7 @@ from conductor_cli.core.usage import Usage
 from conductor_cli.state.run_summary import summarize_run
 from conductor_cli.state.trace_file import TraceFollower, read_events
 from conductor_cli.state.trace_store import TraceStore
-from tests.traces.stored import unpack
+from tests.traces.stored import begin_run, unpack
 
 TRACES = Path(__file__).parents[1] / "traces"
 RUN = "20261120-101112-abcdef"
@@ -80,10 +80,7 @@ def state_of(store: TraceStore) -> str:
 def stored(events: list[ev.Event], folder: Path, run: str = RUN, *, plain: bool = True) -> TraceStore:
     """Store events as a run; with `plain` its file is not compressed, so that a test can change its lines."""
     store = TraceStore(folder)
-    writer = store.open(run)
-    for event in events:
-        writer.write(event)
-    writer.close()
+    begin_run(store, run, events).close()
     if plain:
         unpack(store.path(run))
     return store
@@ -163,9 +160,7 @@ def test_a_damaged_end_of_a_compressed_trace_is_named(tmp_path: Path) -> None:
 
 def test_a_file_that_was_removed_does_not_come_back(tmp_path: Path) -> None:
     store = TraceStore(tmp_path)
-    writer = store.open(RUN)
-    writer.write(begun())
-    writer.write(ev.RunFinished(at=1.0, answer="12", usage=Usage()))
+    writer = begin_run(store, RUN, [begun(), ev.RunFinished(at=1.0, answer="12", usage=Usage())])
     store.path(RUN).unlink()
     writer.close()
     assert store.runs() == []

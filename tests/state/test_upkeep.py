@@ -27,6 +27,7 @@ from tests.state.cluster import PASSWORD, Cluster
 from tests.state.test_run_index import put
 from tests.state.test_shared_spend import CENT, LONG_AGO, reserve
 from tests.state.test_trace_store import begun
+from tests.traces.stored import begin_run
 
 SERVED = f"file-{'0' * 24}"
 DATA = b"\0image"
@@ -61,10 +62,9 @@ def fill(state: FileState) -> None:
     put(state.traces, 4, "large", answer="pears " * 100_000)
     state.traces.path("20261105-100000-00000a").write_bytes(b'\xff\0 no trace\n{"cut')
     state.traces.path("odd.name").write_bytes(b"")
-    kept, writer = state.attachments(), state.traces.open("20261106-100000-00000a")
+    kept, question = state.attachments(), Question(text="?", files=(File(name="a.png", text="", attachment=IMAGE),))
     kept.add(DATA)
-    writer.write(begun(Question(text="?", files=(File(name="a.png", text="", attachment=IMAGE),))))
-    writer.close()
+    begin_run(state.traces, "20261106-100000-00000a", [begun(question)]).close()
     kept.store([IMAGE])
     for number in (1, 2):
         state.ratings.add(Rating(run=f"{number}", step=0, verdict="good", by="user", time=1.0, shares=()))
@@ -182,13 +182,10 @@ def test_a_call_that_ends_after_its_import_is_settled_by_the_next_one(shared: Sh
 def test_a_run_that_differs_is_told_and_stays(shared: SharedState, tmp_path: Path) -> None:
     source = files(tmp_path / "a")
     run = put(source.traces, 1, "one")
-    writer = shared.traces.open(run)
-    writer.write(begun())
-    writer.close()
+    begin_run(shared.traces, run, [begun()]).close()
     assert import_files(source, shared, silent).left == [f"run '{run}' differs in the database"]
     assert export_files(shared, source, silent).left == [f"run '{run}' differs in the files"]
-    going_on = source.traces.open("20261130-100000-00000a")
-    going_on.write(begun())
+    going_on = begin_run(source.traces, "20261130-100000-00000a", [begun()])
     assert import_files(source, shared, silent).left[1:] == ["run '20261130-100000-00000a' is being written"]
     going_on.close()
 
