@@ -149,9 +149,7 @@ def test_a_run_is_a_tree_of_spans_with_tokens(stage: Stage, monkeypatch: pytest.
     assert tokens_of(list(found.values())) == run.usage.tokens
 
 
-def test_a_collector_is_sent_spans_and_texts_where_they_are_asked_for(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_collector_is_sent_spans_and_texts_if_they_are_wanted(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A receiver of OTLP gets what the variables name: texts if they are wanted, never a key."""
     service = pytest.importorskip(OTLP)
     KNOWN_SECRETS.add("sk-a-key-that-was-read")

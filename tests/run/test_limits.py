@@ -118,7 +118,7 @@ amounts = st.lists(st.tuples(st.sampled_from(["A", "B"]), st.integers(0, 15)), m
 
 @pytest.mark.parametrize("kind", ["tokens", "cost", "calls"])
 @given(drawn=amounts, amount=st.integers(1, 12), parallel=st.integers(1, 4), recursion=st.integers(0, 1))
-def test_no_limit_is_ever_overshot(
+def test_no_limit_is_overshot(
     kind: str, drawn: list[tuple[str, int]], amount: int, parallel: int, recursion: int
 ) -> None:
     lines = [

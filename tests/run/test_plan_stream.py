@@ -66,9 +66,7 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.booleans())
-def test_what_is_left_is_a_valid_plan_without_repetitions(
-    rows: list[tuple[str, str, set[int]]], keep_last: bool
-) -> None:
+def test_what_is_left_is_a_plan_without_repetitions(rows: list[tuple[str, str, set[int]]], keep_last: bool) -> None:
     steps = [
         Step(worker=worker, subtask=subtask, access=tuple(sorted(item for item in access if item < number)))
         for number, (worker, subtask, access) in enumerate(rows, start=1)

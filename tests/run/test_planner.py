@@ -163,7 +163,7 @@ def test_what_follows_a_whole_plan_is_not_waited_for() -> None:
     ("missing", "conductor", 5, "do this"),
     ("length", "conductor", 5, "give it a larger context: conductor config set conductor.context N"),
 ])  # fmt: skip
-def test_a_conductor_that_cannot_plan_ends_the_run(
+def test_a_planner_that_cannot_plan_ends_a_run(
     reason: ModelErrorReason, kind: FailureKind, code: int, hint: str
 ) -> None:
     run, events = play(setting([ModelError(reason, "so it is", hint="do this")]))

@@ -120,7 +120,7 @@ def test_whenever_a_run_is_stopped_its_stream_is_whole(
 
 
 @given(planners, scripts, scripts, st.integers(0, 60), st.booleans())
-def test_leaving_at_any_time_gives_a_complete_stream(
+def test_whoever_leaves_the_stream_is_whole(
     plan: Scripts, ann: Scripts, bob: Scripts, after: int, cancel: bool
 ) -> None:
     workers = {"ann": ScriptedModel(ann), "bob": ScriptedModel(bob)}

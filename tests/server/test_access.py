@@ -78,8 +78,8 @@ def locked(**limits: Any) -> tuple[AccessRules, str]:
     return AccessRules(keys=lambda: (replace(key, **limits),)), text
 
 
-def test_without_keys_only_names_of_this_machine_are_answered() -> None:
-    """Other names are DNS rebinding."""
+def test_other_names_are_dns_rebinding() -> None:
+    """Without keys, only names of this machine are answered."""
     for host in ("localhost", "localhost:1", "LOCALHOST.", "a.localhost:80", "127.0.0.1:80", "127.9.9.9", "[::1]:8080"):
         assert ask(host=host).status == 200, host
     for host in ("example.com", "localhost.example.com", "127.0.0.1.nip.io", "10.0.0.1", "a@localhost", "[::2]", "["):

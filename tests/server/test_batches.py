@@ -138,9 +138,7 @@ def test_a_batch_with_a_bad_line_fails_before_anything_is_asked(
 
 
 @pytest.mark.parametrize("end", ["cancelled", "expired"])
-def test_what_is_finished_is_kept_when_a_batch_does_not_end(
-    stored: Stage, monkeypatch: pytest.MonkeyPatch, end: str
-) -> None:
+def test_what_is_finished_is_kept_if_a_batch_does_not(stored: Stage, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
     """A file that a batch reads cannot be deleted meanwhile."""
 
     async def slow_after_two(seen: SeenStep, wire: Wire) -> None:
@@ -188,7 +186,7 @@ def test_batches_of_one_file_do_not_disturb_each_other(stored: Stage) -> None:
             assert set(lines_of(at, done.output_file_id)) == {f"q{number}" for number in range(20, 40)}
 
 
-def test_a_database_that_is_away_fails_no_request_of_a_batch(
+def test_a_database_that_is_away_fails_no_request(
     one: Stage, postgres: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CONDUCTOR_LLM_STATE", postgres.new_database())

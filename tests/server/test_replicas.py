@@ -22,9 +22,11 @@ from tests.state.conftest import postgres
 
 __all__ = ["postgres"]
 
+Two = tuple[Serving, Serving]
+
 
 @pytest.fixture
-def replicas(stage: Stage, postgres: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Serving, Serving]]:
+def replicas(stage: Stage, postgres: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Two]:
     """Each has a state of its own, as two processes have."""
     monkeypatch.setenv("CONDUCTOR_LLM_STATE", postgres.new_database())
     monkeypatch.setattr(module, "AWAY_SECONDS", 0.2)
@@ -39,7 +41,7 @@ def respond(server: Serving, key: str = "", **more: Any) -> httpx.Response:
     return httpx.post(f"{server.url}/v1/responses", json=body, headers=headers, timeout=30)
 
 
-def test_a_response_is_there_on_every_replica(stage: Stage, replicas: tuple[Serving, Serving]) -> None:
+def test_a_response_is_there_on_every_replica(stage: Stage, replicas: Two) -> None:
     """It is read, streamed on, continued, listed on the page and deleted where it was not made."""
     one, two = replicas
     made = respond(one).json()
@@ -59,7 +61,7 @@ def test_a_response_is_there_on_every_replica(stage: Stage, replicas: tuple[Serv
     assert httpx.get(place).status_code == 404
 
 
-def test_a_run_that_goes_on_is_followed_from_another_replica(stage: Stage, replicas: tuple[Serving, Serving]) -> None:
+def test_a_run_that_goes_on_is_followed_from_another_replica(stage: Stage, replicas: Two) -> None:
     """It is in progress there until it ends where it is driven."""
     one, two = replicas
     stage.models["alpha"] = stalls("First ")
@@ -80,9 +82,7 @@ def test_a_run_that_goes_on_is_followed_from_another_replica(stage: Stage, repli
     assert deltas(events(seen)) == ["First "]
 
 
-def test_a_request_with_an_idempotency_key_is_one_run_on_all_replicas(
-    stage: Stage, replicas: tuple[Serving, Serving]
-) -> None:
+def test_a_request_with_an_idempotency_key_is_one_run_on_all(stage: Stage, replicas: Two) -> None:
     """Sent to both at once or later; for another request the key is refused, and a run that failed is tried again."""
     one, two = replicas
     with ThreadPoolExecutor() as pool:
@@ -100,7 +100,7 @@ def test_a_request_with_an_idempotency_key_is_one_run_on_all_replicas(
 
 
 def test_while_the_database_is_away_requests_get_503_and_others_go_on(
-    stage: Stage, replicas: tuple[Serving, Serving], postgres: Cluster
+    stage: Stage, replicas: Two, postgres: Cluster
 ) -> None:
     """Never 401, no call of a worker, no address; ready within seconds of its return, also where it was away first."""
     one, _ = replicas
@@ -127,7 +127,7 @@ def test_while_the_database_is_away_requests_get_503_and_others_go_on(
             postgres.control("start")
 
 
-def test_the_results_of_tools_may_go_to_another_replica(stage: Stage, replicas: tuple[Serving, Serving]) -> None:
+def test_the_results_of_tools_may_go_to_another_replica(stage: Stage, replicas: Two) -> None:
     """The ids of calls are signed with a secret that the database has, so the worker that asked goes on."""
     stage.models["alpha"] = by_turns(asks("a.py"), says("Done."))
     talk = Talk(replicas[0], "responses")

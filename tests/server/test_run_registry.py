@@ -185,9 +185,7 @@ def test_a_run_that_nobody_reads_is_stopped(stage: Stage, monkeypatch: pytest.Mo
     assert TraceStore(stage.traces).ended(run).error.kind == "cancelled"  # type: ignore[union-attr]
 
 
-def test_requests_wait_for_their_turn_and_too_many_are_refused(
-    stage: Stage, gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_requests_wait_and_too_many_are_refused(stage: Stage, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     limited(monkeypatch, queue=1)
     monkeypatch.setenv("CONDUCTOR_LLM_SERVE_PARALLEL", "1")
     with serving() as server, ThreadPoolExecutor() as pool:
@@ -318,9 +316,7 @@ def started(stage: Stage) -> Iterator[tuple[str, Popen[bytes]]]:
         command.kill()
 
 
-def test_a_server_that_ends_lets_running_requests_end(
-    stage: Stage, gate: Gate, started: tuple[str, Popen[bytes]]
-) -> None:
+def test_a_server_that_ends_lets_requests_end(stage: Stage, gate: Gate, started: tuple[str, Popen[bytes]]) -> None:
     url, command = started
     with ThreadPoolExecutor() as pool:
         asked = pool.submit(httpx.post, f"{url}/v1/chat/completions", json=QUESTION, timeout=30)

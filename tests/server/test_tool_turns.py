@@ -186,9 +186,7 @@ async def cut(seen: SeenStep, wire: Wire) -> None:
     [("chat/completions", '"finish_reason":"length"'), ("responses", "max_output_tokens"),
      ("messages", '"stop_reason":"max_tokens"')],
 )  # fmt: skip
-def test_a_reply_that_its_limit_cuts_is_told_as_such_and_never_asked_for_again(
-    stage: Stage, api: str, word: str
-) -> None:
+def test_a_reply_that_its_limit_cuts_is_told_as_such_and_not_asked_for_again(stage: Stage, api: str, word: str) -> None:
     stage.configure(more="[limits]\nattempts = 3")
     stage.models["alpha"] = stage.models["beta"] = cut
     with serving() as server:

@@ -26,11 +26,12 @@ from tests.state.test_run_index import events
 from tests.state.test_trace_store import RUN
 from tests.traces.stored import begin_run
 
+Two = tuple[Database, Database]
 ANN = Worker(name="ann", kind="openai", model="m")
 
 
 @pytest.fixture
-def databases(postgres: Cluster) -> Iterator[tuple[Database, Database]]:
+def databases(postgres: Cluster) -> Iterator[Two]:
     """Those of two processes."""
     url = postgres.new_database()
     both = Database(url), Database(url)
@@ -39,9 +40,7 @@ def databases(postgres: Cluster) -> Iterator[tuple[Database, Database]]:
         each.close()
 
 
-def test_a_run_of_a_process_that_was_killed_is_interrupted_when_its_lease_is_over(
-    databases: tuple[Database, Database],
-) -> None:
+def test_a_run_of_a_killed_process_is_interrupted_when_its_lease_is_over(databases: Two) -> None:
     """With what happened until then. If the process was only late, it goes on writing, and its end counts."""
     one, two = databases
     happened = events(RUN, "How many pears?")
@@ -58,9 +57,7 @@ def test_a_run_of_a_process_that_was_killed_is_interrupted_when_its_lease_is_ove
     assert other.check(RUN).whole
 
 
-def test_who_flushes_waits_for_pieces_that_a_thread_is_writing(
-    databases: tuple[Database, Database], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_flushes_waits_for_pieces_that_a_thread_is_writing(databases: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who goes on with the run would not know a piece that was shown before it was committed."""
     one, two = databases
     writer, call, go = (
@@ -81,7 +78,7 @@ def test_who_flushes_waits_for_pieces_that_a_thread_is_writing(
     asyncio.run(flush_twice())
 
 
-def test_a_trace_is_taken_by_one_process_and_lost_by_no_other(databases: tuple[Database, Database]) -> None:
+def test_a_trace_is_taken_by_one_process_and_lost_by_no_other(databases: Two) -> None:
     """Lines of a process whose run somebody else has are refused, and those of the other one stay whole."""
     one, two = databases
     happened = events(RUN, "How many pears?")
@@ -95,7 +92,7 @@ def test_a_trace_is_taken_by_one_process_and_lost_by_no_other(databases: tuple[D
 
 
 def test_what_an_outage_kept_from_a_trace_is_written_after_it(
-    databases: tuple[Database, Database], postgres: Cluster, monkeypatch: pytest.MonkeyPatch
+    databases: Two, postgres: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "AWAY_SECONDS", 0.0)
     one, two = databases
@@ -114,7 +111,7 @@ def test_what_an_outage_kept_from_a_trace_is_written_after_it(
 
 
 def test_what_a_full_disk_kept_from_a_trace_is_written_when_it_has_room(
-    databases: tuple[Database, Database], postgres: Cluster, monkeypatch: pytest.MonkeyPatch
+    databases: Two, postgres: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is said what is full; what was stored before is whole."""
     monkeypatch.setattr(module, "AWAY_SECONDS", 0.0)
@@ -131,9 +128,7 @@ def test_what_a_full_disk_kept_from_a_trace_is_written_when_it_has_room(
     assert list(after.events(RUN)) == happened
 
 
-def test_a_circuit_that_one_replica_has_opened_is_open_for_all(
-    databases: tuple[Database, Database], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_circuit_that_one_replica_has_opened_is_open_for_all(databases: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within two seconds, until a call is answered; no name and no address of a worker is told."""
     monkeypatch.setattr(records, "NEWS_SECONDS", 0.0)
     one, two = (Circuits(BreakerRules(failures=1)) for _ in range(2))
@@ -148,7 +143,7 @@ def test_a_circuit_that_one_replica_has_opened_is_open_for_all(
     until(lambda: two.why_skipped(ANN) is None, "the answer")
 
 
-def test_without_an_index_of_letters_searches_find_the_same(databases: tuple[Database, Database]) -> None:
+def test_without_an_index_of_letters_searches_find_the_same(databases: Two) -> None:
     """A role that may not make the extension gets the tables without it; signs of patterns are letters."""
     one, _ = databases
     one.migrate()

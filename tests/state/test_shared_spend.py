@@ -136,7 +136,7 @@ def test_without_the_database_no_call_is_made_and_what_ended_is_recorded_later(
     assert spend.today().cost == Decimal("0.02")
 
 
-def test_a_migration_that_fails_leaves_nothing_behind(
+def test_a_migration_that_fails_leaves_nothing(
     postgres: Cluster, monkeypatch: pytest.MonkeyPatch, opened: Open
 ) -> None:
     found = opened(postgres.new_database())

@@ -158,7 +158,7 @@ SEARCH = {"type": "web_search_preview_2025_03_11"}
         [], ("web_search",),
     ),
 ])  # fmt: skip
-def test_tools_that_are_no_functions_are_left_out_or_needed(
+def test_tools_of_the_server_are_left_out_or_needed(
     fields: dict[str, Any], tools: list[str], hosted: tuple[str, ...]
 ) -> None:
     """They are needed where the request has nothing else to call, or asks for one."""

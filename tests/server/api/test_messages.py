@@ -129,7 +129,7 @@ CLIENTS = {"name": "edit", "input_schema": {}}
     ({"tools": [SEARCH], "tool_choice": {"type": "none"}}, [], ()),
     ({"mcp_servers": [{"type": "url", "url": "https://x.test", "name": "x"}]}, [], ("mcp",)),
 ])  # fmt: skip
-def test_tools_that_no_client_runs_are_left_out_or_needed(
+def test_tools_of_the_server_are_left_out_or_needed(
     fields: dict[str, Any], tools: list[str], hosted: tuple[str, ...]
 ) -> None:
     read = parsed(**fields)
