@@ -9,8 +9,10 @@ import pytest
 
 from tests.cli.stage import Stage
 from tests.cli.terminals import OPEN
-from tests.keys.bus import bus, gnome_keyring
+from tests.keys.bus import address, keyring
 from tests.tiny_gguf import make
+
+__all__ = ["address", "keyring"]
 
 
 @pytest.fixture
@@ -20,23 +22,6 @@ def stage(home: Path) -> Iterator[Stage]:
     with stage.server:
         stage.configure()
         yield stage
-
-
-@pytest.fixture
-def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A session bus without a keyring, and the keyring library as it is."""
-    monkeypatch.delenv("PYTHON_KEYRING_BACKEND")
-    with bus(tmp_path) as found:
-        monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", found)
-        monkeypatch.setenv("CONDUCTOR_LLM_KEYRING_SECONDS", "30")  # on a busy machine
-        yield found
-
-
-@pytest.fixture
-def keyring(address: str, home: Path) -> Iterator[str]:
-    """The same with GNOME Keyring on it, unlocked."""
-    with gnome_keyring(address, home):
-        yield address
 
 
 @pytest.fixture(scope="session")

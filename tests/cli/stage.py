@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import tomllib
@@ -49,14 +51,19 @@ class Done:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
-def says(*pieces: str, finish: str = "stop", read: int = 11, written: int = 7) -> Script:
-    """A model that streams `pieces`, ends well, and says how many tokens that took."""
+def sends(*frames: Any) -> Script:
+    """A model that streams these frames."""
 
     async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.head()
-        await wire.frames(*map(delta, pieces), delta(finish=finish), usage(read, written), "[DONE]")
+        await wire.frames(*frames)
 
     return script
+
+
+def says(*pieces: str, finish: str = "stop", read: int = 11, written: int = 7) -> Script:
+    """A model that streams `pieces`, ends well, and says how many tokens that took."""
+    return sends(*map(delta, pieces), delta(finish=finish), usage(read, written), "[DONE]")
 
 
 def stalls(*pieces: str) -> Script:
@@ -152,13 +159,16 @@ class Stage:
         return tomllib.loads(self.own.read_text()) if self.own.exists() else {}
 
     def configure(
-        self, more: str = "", workers: Sequence[str] | Mapping[str, str] = ("alpha", "beta"), conductor: str = ""
-    ) -> None:
+        self, more: str = "", workers: Sequence[str] | Mapping[str, str] = ("alpha", "beta"),
+        conductor: str | None = "",
+    ) -> None:  # fmt: skip
         """Write config.toml: the conductor, one attempt, `more`, and one worker of this server for each name.
 
-        `workers` may say what else stands in the table of each.
+        `workers` may say what else stands in the table of each. Without a `conductor` (None) no model plans.
         """
-        lines = ["[conductor]", f'model = "{conductor or f"{self.url}#{PLANNER}"}"', more or "[limits]\nattempts = 1"]
+        lines = ["[conductor]", more or "[limits]\nattempts = 1"]
+        if conductor is not None:
+            lines.insert(1, f'model = "{conductor or f"{self.url}#{PLANNER}"}"')
         tables = workers if isinstance(workers, Mapping) else dict.fromkeys(workers, "")
         lines += [self.worker(name, own) for name, own in tables.items()]
         self.config.parent.mkdir(parents=True, exist_ok=True)
@@ -217,10 +227,13 @@ class Stage:
             texts = [stream.buffer.getvalue().decode() for stream in (sys.stdout, sys.stderr) if not stream.flush()]  # type: ignore[union-attr]
         return Done(code=code, out=texts[0], err=texts[1])
 
-    def ends(self, code: int, *arguments: str | Path, told: str | tuple[str, ...] = (), **how: Any) -> Done:
-        """Run the command in this process; assert that it ends with this exit code, and that stderr has `told`."""
+    def ends(
+        self, code: int, *arguments: str | Path, told: str | tuple[str, ...] = (), out: str | None = None, **how: Any
+    ) -> Done:  # fmt: skip
+        """Run the command in this process; assert its exit code, stdout if `out` is given, and `told` in stderr."""
         done = self.inside(*arguments, **how)
         assert done.code == code, done
+        assert out in (None, done.out), done
         for text in (told,) if isinstance(told, str) else told:
             assert text in done.err, done
         return done
@@ -235,6 +248,13 @@ class Stage:
         explained(done)
         return done
 
+    def costs_nothing(self, code: int, *arguments: str | Path, **how: Any) -> Done:
+        """Run the command in this process; assert that it fails as `fails` says, and before anybody is asked."""
+        before = len(self.server.requests)
+        done = self.fails(code, *arguments, **how)
+        assert len(self.server.requests) == before, done
+        return done
+
 
 def limit_file_size(blocks: int) -> tuple[str, ...]:
     """A command prefix: files cannot grow beyond so many KiB, as on a full disk, until the limit is lifted.
@@ -242,6 +262,27 @@ def limit_file_size(blocks: int) -> tuple[str, ...]:
     The record of what was spent needs 32 KiB.
     """
     return ("bash", "-c", f'ulimit -S -f {blocks}; exec "$@"', "limited")
+
+
+def need(program: str) -> str:
+    """The path of a program; without it the test is skipped."""
+    found = shutil.which(program)
+    if found is None:
+        pytest.skip(f"{program} is not installed")
+    return found
+
+
+def output_of(place: Path, *command: str) -> str:
+    """What a program prints that succeeds in this directory and complains of nothing."""
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def stopped(process: subprocess.Popen[bytes], number: int = signal.SIGINT) -> Done:
+    """Send a signal to a command and all that it has started, as a terminal does, and wait for its end."""
+    os.killpg(process.pid, number)
+    return finished(process)
 
 
 def finished(process: subprocess.Popen[bytes], given: bytes | str | None = None) -> Done:

@@ -16,7 +16,7 @@ import pytest
 from conductor_cli.cli import completion_offers
 from conductor_cli.cli.completion_offers import PLACES, offers
 from conductor_cli.config import app_paths
-from tests.cli.stage import SOURCE
+from tests.cli.stage import SOURCE, need, output_of
 
 TABLE = json.loads(Path(PLACES[1], "words.json").read_text())
 FILES = [":files"]
@@ -164,13 +164,6 @@ print "set ""up"
 """Makes a tab write what would be offered into a file, as the completion system hands it to the line editor."""
 
 
-def need(program: str) -> str:
-    found = shutil.which(program)
-    if found is None:
-        pytest.skip(f"{program} is not installed")
-    return found
-
-
 @pytest.fixture
 def place(filled: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with files and the completion scripts; the program is found."""
@@ -186,12 +179,6 @@ def place(filled: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return tmp_path
 
 
-def run(place: Path, *command: str) -> str:
-    done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
-
-
 def test_bash_offers_what_fits_each_line(place: Path) -> None:
     calls = []
     for line, _ in SHELL_LINES:
@@ -200,7 +187,7 @@ def test_bash_offers_what_fits_each_line(place: Path) -> None:
         calls.append(f"COMP_WORDS=({given}); COMP_CWORD={len(words) - 1}; _conductor")
     show = 'printf "%s\\n" "${COMPREPLY[@]}" "--"'
     script = "source c.bash; " + "".join(f"{call} 2>/dev/null; {show};" for call in calls)
-    *parts, _ = run(place, need("bash"), "--norc", "-c", script).split("--\n")
+    *parts, _ = output_of(place, need("bash"), "--norc", "-c", script).split("--\n")
     for (line, offered), shown in zip(SHELL_LINES, parts, strict=True):
         assert {*shown.splitlines()} - {""} <= offered, line
         assert bool(shown.strip()) == bool(offered), line
@@ -208,7 +195,7 @@ def test_bash_offers_what_fits_each_line(place: Path) -> None:
 
 def test_fish_offers_what_fits_each_line(place: Path) -> None:
     script = "source c.fish;" + "".join(f"complete -C {shlex.quote(line)}; echo @@;" for line, _ in SHELL_LINES)
-    *parts, _ = run(place, need("fish"), "--no-config", "-c", script).split("@@\n")
+    *parts, _ = output_of(place, need("fish"), "--no-config", "-c", script).split("@@\n")
     for (line, offered), shown in zip(SHELL_LINES, parts, strict=True):
         names = {text.split("\t")[0].replace("\\ ", " ") for text in shown.splitlines()}
         assert names <= offered, line

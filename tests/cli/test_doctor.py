@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from base64 import b64encode
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,12 +19,24 @@ from conductor_cli.app.check_results import CheckResult
 from conductor_cli.config import Settings, load_settings
 from conductor_cli.models.hardware import Gpu
 from conductor_cli.models.llama import bindings
-from tests.cli.stage import PLANNER, TWO, Done, Stage, refuses, says
-from tests.keys.bus import gnome_keyring, items, own_backend, wedged
+from tests.cli.stage import PLANNER, TWO, Done, Stage, refuses
+from tests.keys.bus import items, use_backend, wedged
 
 
 def checks(done: Done) -> dict[str, Any]:
     return {check["name"]: check for check in done.json["checks"]}
+
+
+def finds(
+    stage: Stage, name: str, state: str, *said: str, code: int | None = None, words: Sequence[str] = (), **how: Any
+) -> Any:
+    """Assert what doctor finds out about one thing, what it says of it, and with which exit code; the check."""
+    done = stage.inside("doctor", "--json", *words, **how)
+    check = checks(done)[name]
+    assert (check["state"], done.code if code is not None else None) == (state, code), done
+    assert [text for text in said if text not in f"{check['found']}\n{check['hint']}"] == [], check
+    assert check["hint"] or state == "ok"
+    return check
 
 
 def test_doctor_checks_build_memory_disk_and_model(stage: Stage, tiny: Path) -> None:
@@ -46,11 +60,7 @@ def test_a_model_that_is_too_large_is_a_warning_with_a_smaller_one(stage: Stage,
     if path.stat().st_size < 2 << 40:
         pytest.skip("this file system has no files of this size")
     stage.configure(conductor=str(path))
-    done = stage.inside("doctor", "--json")
-    check = checks(done)["memory"]
-    assert check["state"] == "warning"
-    assert "needs 2200 GB" in check["found"]
-    assert "conductor model pull qwen2.5-" in check["hint"]
+    finds(stage, "memory", "warning", "needs 2200 GB", "conductor model pull qwen2.5-")
 
 
 def test_a_damaged_model_is_found_without_loading_it(stage: Stage, tiny: Path, tmp_path: Path) -> None:
@@ -64,18 +74,11 @@ def test_a_damaged_model_is_found_without_loading_it(stage: Stage, tiny: Path, t
     assert "cut.gguf" in failed["planner"]
 
 
-def test_a_registry_that_cannot_be_read_is_a_failure(
-    stage: Stage, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_registry_that_cannot_be_read_is_a_failure(stage: Stage, tiny: Path, tmp_path: Path) -> None:
     stage.configure(conductor=str(tiny))
-    (tmp_path / "registry.toml").write_text("models = 3\n")
-    monkeypatch.setenv("CONDUCTOR_LLM_REGISTRY", str(tmp_path / "registry.toml"))
-    done = stage.inside("doctor", "--json")
-    check = checks(done)["model store"]
-    assert check["state"] == "failed"
-    assert str(tmp_path / "registry.toml") in check["found"]
-    assert check["hint"]
-    assert done.code == 3
+    registry = tmp_path / "registry.toml"
+    registry.write_text("models = 3\n")
+    finds(stage, "model store", "failed", str(registry), code=3, env={"CONDUCTOR_LLM_REGISTRY": str(registry)})
 
 
 def test_a_damaged_model_of_the_store_is_a_warning(stage: Stage, tiny: Path) -> None:
@@ -83,11 +86,7 @@ def test_a_damaged_model_of_the_store_is_a_warning(stage: Stage, tiny: Path) -> 
     assert stage.inside("model", "import", str(tiny), "--name", "mine").code == 0
     manifests = load_settings(stage.environ()).paths.models
     (manifests / "mine" / "manifest.toml").write_text("name = 'mine'\nfiles = 3\n")
-    done = stage.inside("doctor", "--json")
-    check = checks(done)["model mine"]
-    assert check["state"] == "warning"
-    assert "models/mine/manifest.toml: " in check["found"]
-    assert "conductor model rm mine" in check["hint"]
+    finds(stage, "model mine", "warning", "models/mine/manifest.toml: ", "conductor model rm mine")
 
 
 def test_hints_are_aligned_below_the_check(stage: Stage) -> None:
@@ -99,9 +98,7 @@ def test_hints_are_aligned_below_the_check(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(("offload", "state"), [(True, "ok"), (False, "warning")])
-def test_a_gpu_that_is_not_used_is_a_warning(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, offload: bool, state: str
-) -> None:
+def test_an_unused_gpu_is_a_warning(stage: Stage, monkeypatch: pytest.MonkeyPatch, offload: bool, state: str) -> None:
     monkeypatch.setattr(doctor, "find_gpus", lambda _: (Gpu(kind="cuda", name="NVIDIA A100"),))
     monkeypatch.setattr(doctor, "can_use_gpu", lambda _: offload)
     [check] = doctor.llama_build(load_settings(stage.environ()))
@@ -170,8 +167,7 @@ def test_planning_counts_towards_the_daily_limit(stage: Stage) -> None:
     assert stage.inside("doctor", "--json").code == 0
     assert [row["worker"] for row in stage.inside("cost", "--json").json["rows"]] == ["conductor"]
     stage.configure("[limits]\ntokens_day = 1")
-    done = stage.ends(6, "doctor", "--json")
-    assert "today's limit of 1 token" in checks(done)["planning"]["found"]
+    assert "today's limit of 1 token" in checks(stage.ends(6, "doctor", "--json"))["planning"]["found"]
     assert len(stage.asked(PLANNER)) == 1
 
 
@@ -197,16 +193,7 @@ def test_every_failure_has_a_hint(stage: Stage, tmp_path: Path) -> None:
 
 def test_a_conductor_that_writes_no_plan_is_a_warning(stage: Stage) -> None:
     stage.plan = "I would rather talk about the weather."
-    planning = checks(stage.inside("doctor", "--json"))["planning"]
-    assert planning["state"] == "warning"
-    assert "conductor config set conductor.profile" in planning["hint"]
-
-
-def test_a_failing_worker_sets_the_exit_code(stage: Stage) -> None:
-    stage.models = {"alpha": refuses(401, "Incorrect API key provided"), "beta": says("here")}
-    done = stage.ends(4, "doctor", "--json")
-    assert checks(done)["worker alpha"]["state"] == "failed"
-    assert checks(done)["worker beta"]["state"] == "ok"
+    finds(stage, "planning", "warning", "conductor config set conductor.profile")
 
 
 def test_a_refused_key_has_the_same_hint_everywhere(stage: Stage) -> None:
@@ -215,7 +202,7 @@ def test_a_refused_key_has_the_same_hint_everywhere(stage: Stage) -> None:
     assert f"  {hint}\n" in stage.inside("ask", "What?", "--workers", "alpha").err
     tests = stage.inside("workers", "test", "--json").json
     assert [test["error"]["hint"] for test in tests] == [hint, hint]
-    found = checks(stage.inside("doctor", "--json"))
+    found = checks(stage.ends(4, "doctor", "--json"))
     assert found["worker alpha"]["hint"].splitlines()[0] == found["worker beta"]["hint"].splitlines()[0] == hint
     stage.models[PLANNER] = refuses(401, "wrong key")
     assert f"  {hint}\n" in stage.inside("ask", "What?").err
@@ -233,12 +220,9 @@ def test_a_forbidden_worker_is_not_called(stage: Stage, tmp_path: Path, monkeypa
 
 
 def test_a_check_that_hangs_is_abandoned(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    import threading
-
     ending = threading.Event()
 
     def hangs(settings: Settings) -> list[CheckResult]:
-        del settings
         ending.wait()
         return []
 
@@ -246,7 +230,6 @@ def test_a_check_that_hangs_is_abandoned(stage: Stage, monkeypatch: pytest.Monke
         raise RuntimeError(settings.paths.config.name)
 
     def well(settings: Settings) -> list[CheckResult]:
-        del settings
         return [CheckResult(name="well", text="it is")]
 
     monkeypatch.setattr(doctor, "TIMEOUT", 0.05)
@@ -261,10 +244,7 @@ def test_a_check_that_hangs_is_abandoned(stage: Stage, monkeypatch: pytest.Monke
 def test_a_directory_that_cannot_be_written_is_a_failure(stage: Stage, home: Path) -> None:
     stage.traces.parent.mkdir(parents=True)
     stage.traces.write_text("in the way")
-    done = stage.inside("doctor", "--offline", "--json")
-    check = checks(done)["traces"]
-    assert (check["state"], done.code) == ("failed", 3)
-    assert str(stage.traces) in check["found"]
+    check = finds(stage, "traces", "failed", str(stage.traces), code=3, words=("--offline",))
     assert check["hint"] == "use another directory: CONDUCTOR_LLM_STATE_DIR=DIR"
 
 
@@ -274,42 +254,27 @@ def test_doctor_creates_no_directory(stage: Stage, home: Path) -> None:
     assert not (home / "state/conductor-llm").exists()
 
 
-def keyring_of(stage: Stage) -> tuple[dict[str, Any], int]:
-    done = stage.inside("doctor", "--offline", "--json")
-    return checks(done)["keyring"], done.code
-
-
-def test_a_real_keyring_is_written_read_and_cleaned(stage: Stage, address: str, home: Path) -> None:
-    with gnome_keyring(address, home):
-        check, code = keyring_of(stage)
-        assert (check["state"], code) == ("ok", 0)
-        assert check["found"] == "SecretService Keyring: an item was written, read and removed"
-        assert items(address) == []
+def test_a_real_keyring_is_written_read_and_cleaned(stage: Stage, keyring: str) -> None:
+    check = finds(stage, "keyring", "ok", code=0, words=("--offline",))
+    assert check["found"] == "SecretService Keyring: an item was written, read and removed"
+    assert items(keyring) == []
 
 
 def test_a_hanging_keyring_does_not_block(stage: Stage, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONDUCTOR_LLM_KEYRING_SECONDS", "0.5")
     with wedged(address):
-        check, code = keyring_of(stage)
-    assert (check["state"], code) == ("warning", 0)
-    assert "did not answer within 0.5 s" in check["found"]
+        finds(stage, "keyring", "warning", "did not answer within 0.5 s", code=0, words=("--offline",))
 
 
 @pytest.mark.parametrize("name", ["Refusing", "Forgetful", "Dying"])
 def test_a_broken_keyring_is_a_warning_with_a_hint(stage: Stage, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    for variable, value in own_backend(name).items():
-        monkeypatch.setenv(variable, value)
-    check, code = keyring_of(stage)
-    assert (check["state"], code) == ("warning", 0)
-    assert check["hint"]
+    use_backend(monkeypatch, name)
+    finds(stage, "keyring", "warning", code=0, words=("--offline",))
     assert name == "Dying" or not list((stage.home / "backend").glob("*"))  # it dies before it can remove anything
 
 
 def test_a_broken_keyring_with_keys_is_a_failure(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable, value in own_backend("Kept").items():
-        monkeypatch.setenv(variable, value)
+    use_backend(monkeypatch, "Kept")
     assert stage.inside("keys", "set", "openai", given="sk-stored-0123456789abcdef").code == 0
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.null.Keyring")
-    check, code = keyring_of(stage)
-    assert (check["state"], code) == ("failed", 4)
-    assert "the keys of openai are stored in it" in check["found"]
+    finds(stage, "keyring", "failed", "the keys of openai are stored in it", code=4, words=("--offline",))

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.stage import COMMAND, Stage, explained
+from tests.cli.stage import COMMAND, Stage
 from tests.cli.terminals import start_in_terminal
-from tests.keys.bus import lock, own_backend, wedged
+from tests.keys.bus import lock, own_backend, use_backend, wedged
 from tests.servers import SeenStep, Wire, loopback
 
 KEY = "sk-stored-0123456789abcdef"
@@ -86,9 +86,7 @@ def test_a_key_is_never_an_argument(stage: Stage, words: tuple[str, ...]) -> Non
 
 
 @pytest.mark.parametrize(
-    "key",
-    ["", f"{KEY}\n{OTHER}", b"\xff\xfesk-0123456789"],
-    ids=["nothing", "two lines", "no text"],
+    "key", ["", f"{KEY}\n{OTHER}", b"\xff\xfesk-0123456789"], ids=["nothing", "two lines", "no text"]
 )
 def test_what_is_no_key_is_refused(stage: Stage, key: str | bytes) -> None:
     assert "sk-" not in stage.fails(2, "keys", "set", "openai", *FILE, given=key).err
@@ -100,30 +98,31 @@ def test_an_unknown_provider_gets_the_name_that_was_meant(stage: Stage, command:
     stage.fails(2, "keys", command, "antropic", told="did you mean anthropic?")
 
 
-@pytest.fixture
-def lost(address: str, home: Path) -> Path:
-    """A list with a key in a keyring that is gone."""
-    kept = {"base_url": "https://api.openai.com/v1", "since": "2026-11-01T00:00:00+00:00", "where": "keyring"}
+def listed(home: Path, provider: str, url: str) -> Path:
+    """A list with the key of a provider, which is in a keyring."""
+    kept = {"base_url": url, "since": "2026-11-01T00:00:00+00:00", "where": "keyring"}
     path = home / "data/conductor-llm/keys.json"
     path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"keys": {"openai": kept}}))
+    path.write_text(json.dumps({"keys": {provider: kept}}))
     return path
 
 
+@pytest.fixture
+def lost(address: str, home: Path) -> Path:
+    """A list with a key in a keyring that is gone."""
+    return listed(home, "openai", "https://api.openai.com/v1")
+
+
 def test_a_key_is_removed_from_the_list_though_its_keyring_is_gone(stage: Stage, lost: Path) -> None:
-    done = stage.inside("keys", "rm", "openai")
-    assert (done.code, done.out) == (0, "removed the key of openai from the list of stored keys\n")
+    done = stage.ok("keys", "rm", "openai", out="removed the key of openai from the list of stored keys\n")
     assert done.err == "no working keyring found: the key may still be in the keyring\n"
     assert json.loads(lost.read_text()) == {"keys": {}}
     assert stage.inside("keys", "rm", "openai").code == 2
 
 
-def test_a_key_of_a_keyring_that_is_there_and_refuses_stays_in_the_list(
-    stage: Stage, lost: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_stays_listed_if_its_keyring_refuses(stage: Stage, lost: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for backend in ("Locked", "Broken"):
-        for name, value in own_backend(backend).items():
-            monkeypatch.setenv(name, value)
+        use_backend(monkeypatch, backend)
         stage.fails(4, "keys", "rm", "openai", told="refused: Failed to")
     assert "openai" in lost.read_text()
 
@@ -270,18 +269,10 @@ def test_a_stored_key_makes_its_provider_a_worker_found(stage: Stage) -> None:
     assert "mistral" not in found
 
 
-def test_a_wedged_keyring_does_not_block_a_run(
-    stage: Stage, address: str, monkeypatch: pytest.MonkeyPatch, home: Path
-) -> None:
-    monkeypatch.setenv("CONDUCTOR_LLM_KEYRING_SECONDS", "1")
+def test_a_wedged_keyring_does_not_block_a_run(stage: Stage, address: str, home: Path) -> None:
     stage.configure('[workers.gone]\nkind = "mistral"', workers=("alpha",))
-    kept = {"base_url": "https://api.mistral.ai/v1", "since": "2026-11-01T00:00:00+00:00", "where": "keyring"}
-    path = home / "data/conductor-llm/keys.json"
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"keys": {"mistral": kept}}))
+    listed(home, "mistral", "https://api.mistral.ai/v1")
+    env = {"CONDUCTOR_LLM_KEYRING_SECONDS": "1"}
     with wedged(address):
-        assert stage.ok("ask", "why?").out == "alpha answers\n"
-        done = stage.inside("ask", "why?", "--workers", "gone")
-    assert done.code == 4
-    explained(done)
-    assert "did not answer within 1 s" in done.err
+        assert stage.ok("ask", "why?", env=env).out == "alpha answers\n"
+        stage.fails(4, "ask", "why?", "--workers", "gone", env=env, told="did not answer within 1 s")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +18,7 @@ from tests.cli.terminals import terminal
 from tests.cli.test_start import loaded
 from tests.keys.bus import own_backend
 from tests.servers import Script, SeenStep, Speaker, Wire, loopback
-from tests.tools.test_tool_servers import until_open
+from tests.tools.test_tool_servers import sdk_server
 
 SERVER = Path(__file__).resolve().parents[1] / "tools" / "raw_server.py"
 
@@ -79,9 +77,7 @@ def keyring(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("keyring")
-def test_servers_of_an_mcp_file_are_added_without_their_secrets(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_servers_of_a_file_come_without_secrets(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     servers = {
         "git": {"command": "uvx", "args": ["mcp-server-git"],
                 "env": {"TOKEN": "s3cr3t", "HOME_DIR": "${env:HOME_DIR}"}},
@@ -114,18 +110,11 @@ def web(stage: Stage, keyring: None, monkeypatch: pytest.MonkeyPatch) -> Iterato
     browser = stage.home / "browser.py"
     browser.write_text("import sys, urllib.request\nurllib.request.urlopen(sys.argv[1]).read()\n")
     monkeypatch.setenv("BROWSER", f"{sys.executable} {browser} %s")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     book = stage.home / "book.json"
     book.write_text("{}")
-    command = (sys.executable, SERVER.with_name("sdk_server.py"), str(port), book)
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        try:
-            until_open(port)
-            stage.ok("tools", "add", "web", f"http://127.0.0.1:{port}/mcp")
-            yield book
-        finally:
-            process.kill()
+    with sdk_server(book) as url:
+        stage.ok("tools", "add", "web", url)
+        yield book
 
 
 def test_a_login_goes_on_in_the_browser_and_lasts(web: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,6 +101,23 @@ def wedged(address: str) -> Iterator[None]:
             service.stdin.close()
 
 
+@pytest.fixture
+def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A session bus without a keyring, which this process and its children use, and the keyring library as it is."""
+    monkeypatch.delenv("PYTHON_KEYRING_BACKEND")
+    with bus(tmp_path) as found:
+        monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", found)
+        monkeypatch.setenv("CONDUCTOR_LLM_KEYRING_SECONDS", "60")  # a busy machine needs long to start the child
+        yield found
+
+
+@pytest.fixture
+def keyring(address: str, home: Path) -> Iterator[str]:
+    """The same with GNOME Keyring on it, unlocked."""
+    with gnome_keyring(address, home):
+        yield address
+
+
 def wait_for_owner(address: str) -> None:
     """Wait until somebody answers for the keyring."""
     from jeepney import MatchRule, message_bus
@@ -134,3 +151,9 @@ def own_backend(name: str) -> Mapping[str, str]:
     """The environment in which `backends.py` beside this file is the system's keyring."""
     path = os.pathsep.join(part for part in (str(HERE), os.environ.get("PYTHONPATH", "")) if part)
     return {"PYTHON_KEYRING_BACKEND": f"backends.{name}", "PYTHONPATH": path}
+
+
+def use_backend(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Make one of `backends.py` the system's keyring, for this process and its children."""
+    for variable, value in own_backend(name).items():
+        monkeypatch.setenv(variable, value)

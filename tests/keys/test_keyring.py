@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,10 @@ import pytest
 
 from conductor_cli.core.errors import ConfigError, KeyMissing
 from conductor_cli.keys import key_store
-from conductor_cli.keys.key_store import (
-    SECONDS,
-    VARIABLE,
-    KeyringError,
-    KeyStore,
-    ask_keyring,
-    keyring_timeout,
-)
-from tests.keys.bus import bus, gnome_keyring, items, lock, own_backend, wedged
+from conductor_cli.keys.key_store import SECONDS, VARIABLE, KeyringError, KeyStore, ask_keyring, keyring_timeout
+from tests.keys.bus import address, items, keyring, lock, own_backend, use_backend, wedged
+
+__all__ = ["address", "keyring"]
 
 KEY = "sk-test-0123456789abcdef"
 URL = "https://api.openai.com/v1"
@@ -34,22 +29,6 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "60")
 
 
-@pytest.fixture
-def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A session bus without a keyring, which this process and its children use, and the keyring library as it is."""
-    monkeypatch.delenv("PYTHON_KEYRING_BACKEND")
-    with bus(tmp_path) as found:
-        monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", found)
-        yield found
-
-
-@pytest.fixture
-def desk(address: str, home: Path) -> Iterator[str]:
-    """The same with GNOME Keyring on it, unlocked."""
-    with gnome_keyring(address, home):
-        yield address
-
-
 def open_store(home: Path) -> KeyStore:
     return KeyStore(home / "data", os.environ)
 
@@ -57,19 +36,19 @@ def open_store(home: Path) -> KeyStore:
 # a real Secret Service
 
 
-def test_a_key_goes_into_the_secret_service_and_comes_back(desk: str, home: Path) -> None:
+def test_a_key_goes_into_the_secret_service_and_comes_back(keyring: str, home: Path) -> None:
     entry = open_store(home).set("openai", URL, KEY)
-    [[name, text]] = items(desk)
+    [[name, text]] = items(keyring)
     assert name == "openai"
     assert json.loads(text) == {"key": KEY, "base_url": URL, "since": entry.since}
     assert KEY not in (home / "data/keys.json").read_text()
     assert open_store(home)("openai", URL) == KEY
     open_store(home).remove("openai")
-    assert items(desk) == []
+    assert items(keyring) == []
     assert open_store(home)("openai", URL) is None
 
 
-def test_a_key_is_sent_to_no_other_address_and_is_replaced_by_the_next(desk: str, home: Path) -> None:
+def test_a_key_is_sent_to_no_other_address_and_is_replaced_by_the_next(keyring: str, home: Path) -> None:
     """What counts is the address in the keyring: changing the list, a plain file, sends the key nowhere else."""
     open_store(home).set("openai", URL, KEY)
     assert open_store(home)("openai", "https://evil.example/v1") is None
@@ -78,18 +57,18 @@ def test_a_key_is_sent_to_no_other_address_and_is_replaced_by_the_next(desk: str
     assert open_store(home)("openai", "https://evil.example/v1") is None
     assert open_store(home)("openai", URL) is None  # the list knows of none
     open_store(home).set("openai", OTHER, "sk-second-0123456789")
-    assert len(items(desk)) == 1
+    assert len(items(keyring)) == 1
     assert open_store(home)("openai", URL) is None
     assert open_store(home)("openai", OTHER) == "sk-second-0123456789"
 
 
-def test_several_keys_are_read_in_one_go_and_a_locked_keyring_is_reported(desk: str, home: Path) -> None:
+def test_several_keys_are_read_in_one_go_and_a_locked_keyring_is_reported(keyring: str, home: Path) -> None:
     """The first key that is needed brings all of them; later, nobody is there to ask for the keyring's password."""
     open_store(home).set("openai", URL, KEY)
     open_store(home).set("mistral", OTHER, "sk-second-0123456789")
     reading = open_store(home)
     assert reading("openai", URL) == KEY
-    lock(desk)
+    lock(keyring)
     assert reading("mistral", OTHER) == "sk-second-0123456789"
     with pytest.raises(KeyringError, match=r"refused: .*unlock") as error:
         open_store(home)("openai", URL)
@@ -97,7 +76,7 @@ def test_several_keys_are_read_in_one_go_and_a_locked_keyring_is_reported(desk: 
     assert "unlock" in error.value.hint
 
 
-def test_a_key_that_the_keyring_lost_or_that_is_none_is_reported(desk: str, home: Path) -> None:
+def test_a_key_that_the_keyring_lost_or_that_is_none_is_reported(keyring: str, home: Path) -> None:
     """Another program removed or replaced it: the error says what to do, and it can be removed from the list."""
     open_store(home).set("openai", URL, KEY)
     for order in (("set", "openai", "hello"), ("rm", "openai")):
@@ -109,11 +88,11 @@ def test_a_key_that_the_keyring_lost_or_that_is_none_is_reported(desk: str, home
     assert open_store(home).entries() == {}
 
 
-def test_two_that_set_keys_at_once_both_do(desk: str, home: Path) -> None:
+def test_two_that_set_keys_at_once_both_do(keyring: str, home: Path) -> None:
     with ThreadPoolExecutor(4) as threads:
         for number, name in enumerate(["openai", "mistral"] * 2):
             threads.submit(open_store(home).set, name, URL, f"{KEY}-{number}")
-    kept = {name: json.loads(text) for name, text in items(desk)}
+    kept = {name: json.loads(text) for name, text in items(keyring)}
     assert set(kept) == {"openai", "mistral"}
     assert {name: entry.since for name, entry in open_store(home).entries().items()} == {
         name: item["since"] for name, item in kept.items()
@@ -133,9 +112,7 @@ def test_without_a_keyring_the_alternatives_are_reported(address: str, home: Pat
 
 
 @pytest.mark.parametrize("backend", ["fail", "null", ""])
-def test_a_keyring_that_is_switched_off_or_has_no_bus_is_none(
-    home: Path, monkeypatch: pytest.MonkeyPatch, backend: str
-) -> None:
+def test_a_keyring_switched_off_or_off_bus_is_none(home: Path, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
     monkeypatch.delenv("DBUS_SESSION_BUS_ADDRESS", raising=False)
     monkeypatch.delenv("PYTHON_KEYRING_BACKEND")
     if backend:
@@ -186,8 +163,7 @@ def test_what_a_hanging_keyring_has_started_is_not_waited_for(home: Path, monkey
 def test_a_faulty_keyring_is_an_error_of_ours(
     home: Path, monkeypatch: pytest.MonkeyPatch, backend: str, said: str, absent: bool
 ) -> None:
-    for name, value in own_backend(backend).items():
-        monkeypatch.setenv(name, value)
+    use_backend(monkeypatch, backend)
     with pytest.raises(KeyringError, match=said) as error:
         open_store(home).set("openai", URL, KEY)
     assert error.value.absent is absent
@@ -197,8 +173,7 @@ def test_a_faulty_keyring_is_an_error_of_ours(
 
 
 def test_a_keyring_that_prints_does_not_disturb(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in own_backend("Chatty").items():
-        monkeypatch.setenv(name, value)
+    use_backend(monkeypatch, "Chatty")
     open_store(home).set("openai", URL, KEY)
     assert open_store(home)("openai", URL) == KEY
 

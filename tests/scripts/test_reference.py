@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 import subprocess
 from dataclasses import fields
 from pathlib import Path
@@ -22,6 +21,7 @@ from conductor_cli.core.events import KINDS
 from scripts.reference import commands, completion, man, markdown
 from scripts.reference.__main__ import documents, stale, write
 from scripts.reference.topics import topics
+from tests.cli.stage import need, output_of
 
 AWKWARD = 'It\'s "x": [a] $HOME `b` \\n -- 50 % | é; (c)'
 app = typer.Typer()
@@ -66,19 +66,6 @@ PAGES = {Path(name).name: text for name, text in documents(PROGRAM, __version__)
 PAGES["awkward.1"] = man.pages(SMALL, topics(), __version__)["conductor.1"]
 
 
-def need(program: str) -> str:
-    found = shutil.which(program)
-    if found is None:
-        pytest.skip(f"{program} is not installed")
-    return found
-
-
-def run(place: Path, *command: str) -> str:
-    done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
-
-
 @pytest.mark.parametrize("name", sorted(PAGES))
 def test_a_man_page_is_well_formed(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
@@ -93,7 +80,7 @@ def test_a_man_page_is_shown_by_man(tmp_path: Path, name: str, monkeypatch: pyte
     path.write_text(PAGES[name])
     monkeypatch.setenv("MANWIDTH", "80")
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
-    shown = re.sub(".\b", "", run(tmp_path, need("man"), "--warnings", "-l", str(path)))
+    shown = re.sub(".\b", "", output_of(tmp_path, need("man"), "--warnings", "-l", str(path)))
     assert shown.startswith(name.partition(".")[0].upper())
     assert {"NAME", "DESCRIPTION", "SEE ALSO"} <= set(shown.splitlines())
     assert max(len(line) for line in shown.splitlines()) <= 80
@@ -124,7 +111,7 @@ def test_every_page_has_examples_that_fit_and_a_version_has_a_date() -> None:
 def test_text_is_shown_as_it_is_written_and_what_is_hidden_is_not(tmp_path: Path) -> None:
     path = tmp_path / "conductor.1"
     path.write_text(PAGES["awkward.1"])
-    shown = run(tmp_path, need("mandoc"), "-T", "utf8", "-O", "width=200", str(path))
+    shown = output_of(tmp_path, need("mandoc"), "-T", "utf8", "-O", "width=200", str(path))
     assert AWKWARD in re.sub(".\b", "", shown)
     page = markdown.page(SMALL)
     titles = re.findall(r"^#+ `(.*)`$", page, re.MULTILINE)

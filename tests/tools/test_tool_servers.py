@@ -8,8 +8,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Coroutine
-from contextlib import suppress
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -77,19 +77,28 @@ def gone(pid: int) -> bool:
     return state == "Z"
 
 
-def test_a_server_of_the_sdk_is_used_at_its_address() -> None:
-    """Its tools are listed with their hints, and give text and images; a reply of 40 MB ends the connection only."""
+@contextmanager
+def sdk_server(*files: Path) -> Iterator[str]:
+    """The server with the SDK, once it listens; its address."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, str(HERE / "sdk_server.py"), str(port)]
+    command = (sys.executable, str(HERE / "sdk_server.py"), str(port), *map(str, files))
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            until_open(port)
-            with Desk(ToolServer(name="t", url=f"http://127.0.0.1:{port}/mcp")) as desk:
-                tools, large = desk.tools(), desk.call("flood", megabytes=40)
-                added, picture, failed = desk.call("add", a=1, b=2), desk.call("picture"), desk.call("fail", why="no")
+            for _ in range(1000):
+                with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                    break
+                time.sleep(0.05)
+            yield f"http://127.0.0.1:{port}/mcp"
         finally:
             process.kill()
+
+
+def test_a_server_of_the_sdk_is_used_at_its_address() -> None:
+    """Its tools are listed with their hints, and give text and images; a reply of 40 MB ends the connection only."""
+    with sdk_server() as url, Desk(ToolServer(name="t", url=url)) as desk:
+        tools, large = desk.tools(), desk.call("flood", megabytes=40)
+        added, picture, failed = desk.call("add", a=1, b=2), desk.call("picture"), desk.call("fail", why="no")
     assert (tools["add"].read_only, tools["hello"].read_only) == (True, False)
     assert tools["add"].tool.parameters["required"] == ["a", "b"]
     assert large.text == "the call failed: it sent a message of more than 16 MiB"
@@ -97,14 +106,6 @@ def test_a_server_of_the_sdk_is_used_at_its_address() -> None:
     [image] = picture.attachments
     assert (picture.text, image.media_type, image.width) == ("[image picture-1.png]", "image/png", 1)
     assert failed.error
-
-
-def until_open(port: int) -> None:
-    """Wait until a server listens."""
-    for _ in range(1000):
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        time.sleep(0.05)
 
 
 def test_settings_win_over_what_the_server_says() -> None:
@@ -151,9 +152,7 @@ def test_100_megabytes_end_the_server_and_not_us() -> None:
         (ToolServer(name="t", url="http://127.0.0.1:9/mcp"), "failed"),
     ],
 )
-def test_a_server_that_does_not_start_has_no_tools(
-    server: ToolServer, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+def test_a_server_that_fails_has_no_tools(server: ToolServer, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "START", 0.5 if server.command[-1:] == ("hang",) else 30)
     with Desk(server) as desk:
         tools, (notice,) = desk.tools(), desk.box.take_notices()
