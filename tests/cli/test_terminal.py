@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,20 +13,17 @@ import pytest
 from conductor_cli.core.terminal_text import is_sanitized
 from tests.cli.stage import COMMAND, PLANNER, TWO, Stage, replies, says, stalls
 from tests.cli.terminals import Gate, terminal
-from tests.servers import Script, SeenStep, Wire, delta, usage
+from tests.server.test_tool_turns import by_turns
+from tests.servers import delta, usage
 from tests.traces.stored import unpack
+from tests.views.terminals import without_ours
 
 
 @pytest.mark.parametrize("size", [(80, 24), (40, 12)], ids=["80x24", "40x12"])
 def test_tree_shows_a_run_from_plan_to_answer(stage: Stage, size: tuple[int, int]) -> None:
     plan = Gate("alpha | - | Find it out.\n", "beta | 1 | Check it.\n", "alpha | 1 2 | Answer.")
     alpha, beta = Gate("wise ", "words"), Gate("checked")
-    answers: Iterator[Script] = iter([alpha, says("forty", "-two")])
-
-    async def first_then_last(seen: SeenStep, wire: Wire) -> None:
-        await next(answers)(seen, wire)
-
-    stage.models = {PLANNER: plan, "alpha": first_then_last, "beta": beta}
+    stage.models = {PLANNER: plan, "alpha": by_turns(alpha, says("forty", "-two")), "beta": beta}
     with terminal(stage, "ask", "What is it?", size=size) as shown:
         plan.let()
         assert "Check it." not in shown.until("What is it?")
@@ -61,22 +57,18 @@ def test_ctrl_c_keeps_finished_steps_and_prints_the_resume_command(stage: Stage)
         assert shown.cursor_shown
 
 
-def test_ctrl_c_while_planning_restores_the_terminal(stage: Stage) -> None:
-    stage.models[PLANNER] = stalls("alp")
+@pytest.mark.parametrize(
+    ("model", "number", "said"),
+    [(PLANNER, signal.SIGINT, "conductor: interrupted"), ("alpha", signal.SIGTERM, "conductor: ")],
+    ids=["Ctrl-C while planning", "SIGTERM"],
+)
+def test_a_signal_restores_the_terminal(stage: Stage, model: str, number: signal.Signals, said: str) -> None:
+    stage.models[model] = stalls("alp")
     with terminal(stage, "ask", "hi", command=COMMAND) as shown:
-        shown.until("planning")
-        shown.program.sendintr()
-        assert shown.end() == 130
-        assert shown.screen.count("conductor: interrupted") == 1
-        assert shown.cursor_shown
-
-
-def test_sigterm_restores_the_terminal(stage: Stage) -> None:
-    stage.models["alpha"] = stalls("half")
-    with terminal(stage, "ask", "hi", command=COMMAND) as shown:
-        shown.until("half")
-        shown.program.kill(signal.SIGTERM)
-        assert shown.end() == 143
+        shown.until("planning" if model == PLANNER else "alp")
+        shown.program.kill(number)
+        assert shown.end() == 128 + number
+        assert shown.screen.count(said) == 1
         assert shown.cursor_shown
 
 
@@ -146,9 +138,6 @@ def test_a_stored_run_has_the_colours_of_the_live_tree(stage: Stage) -> None:
     assert coloured == plain == [line.rstrip() for line in stage.inside("trace", "show").out.splitlines()]
 
 
-OURS = re.compile(r"\x1b\[(?:[0-9;]*m|2K|1[AB]|\?25[lh])|\r")
-"""Colours, erasing a line, one line up or down, the cursor's light, the start of the line."""
-
 BAD = {
     "escapes": "\x1b[2J\x1b]0;owned\x07\x1b]52;c;aGk=\x1b\\\x1b[6n\x9b31m\x1bP1;2q\x1b\\end",
     "orders": "user\u202egnp.exe\u2066\u2069 \u2028\u2029 end",
@@ -164,7 +153,7 @@ def test_no_control_sequence_of_a_worker_reaches_the_terminal(stage: Stage, text
     stage.models = {"alpha": says(*pieces), "beta": says(*pieces)}  # a step, and the one that answers
     with terminal(stage, "ask", "hi", size=(60, 20)) as shown:
         assert shown.end() == 0
-        text = OURS.sub("", shown.raw)
+        text = without_ours(shown.raw)
         assert is_sanitized(text)
         assert "end" in text
         assert len(text) < 200_000
@@ -176,7 +165,7 @@ def test_a_megabyte_in_one_line_on_a_very_small_terminal(stage: Stage) -> None:
     stage.models = {"alpha": says(*[line] * 100), "beta": says(*[line] * 4, "end")}
     with terminal(stage, "ask", "hi", size=(20, 5)) as shown:
         assert shown.end() == 0
-        assert OURS.sub("", shown.raw).count("word") >= 8000
+        assert without_ours(shown.raw).count("word") >= 8000
         assert shown.cursor_shown
 
 
@@ -186,5 +175,5 @@ def test_invalid_utf_8_is_replaced(stage: Stage) -> None:
     stage.models = {"alpha": replies(body + b"data: [DONE]\n\n")}
     with terminal(stage, "ask", "hi") as shown:
         assert shown.end() == 0
-        assert is_sanitized(OURS.sub("", shown.raw))
+        assert is_sanitized(without_ours(shown.raw))
         assert "a\ufffd\ufffdb" in shown.scrolled

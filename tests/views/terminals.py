@@ -62,6 +62,11 @@ def open_console(stream: Stderr, *, color: bool = False, width: int = 80, height
     return context.open_console(stream)
 
 
+def without_ours(written: str) -> str:
+    """Without what a view may command: colours, an erased line, one line up or down, the cursor, the line's start."""
+    return re.sub(r"\x1b\[(?:[0-9;]*m|2K|1[AB]|\?25[lh])|\r", "", written)
+
+
 class Clock:
     """A clock that the test sets."""
 
@@ -91,6 +96,12 @@ class Drawn:
         self.tree.show(event, self.trace)
         if draw:
             self.tree.draw()
+
+    def play(self, events: Iterable[Event], *, close: bool = True) -> None:
+        for event in events:
+            self.show(event)
+        if close:
+            self.tree.close()
 
     def resize(self, width: int) -> None:
         self.width = self.console.width = width

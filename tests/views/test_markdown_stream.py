@@ -15,9 +15,7 @@ from conductor_cli.views import OutputContext, markdown_stream, open_views
 from conductor_cli.views.base import Stderr
 from conductor_cli.views.markdown_stream import LONGEST, MarkdownStream, split_blocks
 from tests.traces.make import ANSWER, parallel
-from tests.views.terminals import Sink, emulated, open_console, play
-
-OURS = re.compile(r"\x1b\[(?:[0-9;]*m|2K|1[AB]|\?25[lh])|\r")
+from tests.views.terminals import Sink, emulated, open_console, play, without_ours
 
 ANSWERED = """# Primes
 There are **46**, see `count()` and [a list](https://example.org/x):
@@ -97,7 +95,7 @@ def test_no_word_is_lost(text: str) -> None:
 @given(text=st.text(st.sampled_from("ab \n`*_#>-|[]()<>!~1.\\&\t\u00e9\u7ae0\u0301"), max_size=120))
 def test_no_text_causes_an_error(text: str) -> None:
     for width in (1, 20, 80):
-        assert is_sanitized(OURS.sub("", written(sanitize(text), width=width, height=5)))
+        assert is_sanitized(without_ours(written(sanitize(text), width=width, height=5)))
 
 
 def test_links_are_not_clickable() -> None:
@@ -143,9 +141,9 @@ def test_very_long_texts_are_shown_as_they_were_written(monkeypatch: pytest.Monk
     """To render a megabyte would take half a minute, in which the command does not end."""
     monkeypatch.setattr(markdown_stream, "LONGEST", 500)
     monkeypatch.setattr(markdown_stream, "LARGEST", 1000)
-    assert OURS.sub("", written(*["word " * 200] * 10)).count("word") >= 2000
+    assert without_ours(written(*["word " * 200] * 10)).count("word") >= 2000
     row = "|[a](b|**c**|\n"
-    assert OURS.sub("", written(f"{row}|-|-|\n{row * 100}")).count(row.strip()) >= 100
+    assert without_ours(written(f"{row}|-|-|\n{row * 100}")).count(row.strip()) >= 100
 
 
 @pytest.mark.parametrize(

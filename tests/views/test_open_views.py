@@ -203,13 +203,6 @@ def test_the_color_option_wins_over_the_environment(color: str, environ: dict[st
     assert uses_color(place) is expected
 
 
-@pytest.mark.parametrize(("color", "styled"), [("always", True), ("never", False)])
-def test_the_color_option_applies_to_the_tree(color: str, styled: bool) -> None:
-    environ = {"NO_COLOR": "1", "TERM": "xterm-256color"}
-    place = OutputContext(stdout=Sink(), stderr=Sink(), environ=environ, color=color)  # type: ignore[arg-type]
-    assert ("\x1b[32m✓" in played("answer", "tree", place, parallel())[1]) is styled
-
-
 def test_rich_is_loaded_only_for_the_tree() -> None:
     code = """
 import io, sys

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from conductor_cli.core import events as ev
-from conductor_cli.core.terminal_text import is_sanitized
 from conductor_cli.core.trace import fold
 from conductor_cli.core.usage import Usage
 from conductor_cli.views.base import Stderr
 from conductor_cli.views.plain import PlainProgress
-from tests.traces.make import RUNS, Run, limit, parallel, started
-from tests.views.snapshots import is_piece
+from tests.traces.make import limit, parallel, started
 from tests.views.terminals import Sink, play
 
 
@@ -19,22 +15,6 @@ def lines_of(events: list[ev.Event], *, stored: bool = True) -> list[str]:
     sink = Sink()
     play(PlainProgress(Stderr(sink), stored=stored), events)
     return sink.getvalue().splitlines()
-
-
-@pytest.mark.parametrize("run", RUNS)
-def test_lines_are_sanitized_and_bounded(run: Run) -> None:
-    events = run()
-    sink = Sink()
-    view = PlainProgress(Stderr(sink))
-    for event, trace in fold(events):
-        before = sink.getvalue()
-        view.show(event, trace)
-        added = sink.getvalue().removeprefix(before)
-        assert added.count("\n") <= (0 if is_piece(event) else 8)
-        assert is_sanitized(added)
-    written = len(sink.getvalue().splitlines())
-    view.close()
-    assert len(sink.getvalue().splitlines()) - written <= 3
 
 
 def test_of_many_rejected_plans_only_the_first_have_lines() -> None:

@@ -59,9 +59,7 @@ def test_a_partial_answer_without_a_reason_is_reported() -> None:
         ("conductor", True, "", False), ("cancelled", False, "", False),
     ],
 )  # fmt: skip
-def test_a_run_stopped_before_its_first_step_can_be_asked_again(
-    kind: Any, stored: bool, reason: Any, said: bool
-) -> None:
+def test_a_run_stopped_before_a_step_can_be_asked_again(kind: Any, stored: bool, reason: Any, said: bool) -> None:
     error = Failure(kind=kind, message="why", reason=reason)
     trace = trace_of([started(), RunFailed(at=1.0, error=error, usage=Usage())])
     line = "  ask it again: conductor ask --resume 01JDQ7W3ZK"

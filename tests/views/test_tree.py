@@ -14,7 +14,7 @@ from conductor_cli.core.trace import fold
 from conductor_cli.views.base import Stderr
 from conductor_cli.views.tree import TreeProgress
 from tests.traces.make import RUNS, Run, crowd, hostile, nested, parallel, retry
-from tests.views.terminals import Drawn, Reflowing, Sink, open_console
+from tests.views.terminals import Drawn, Reflowing, Sink, open_console, without_ours
 
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
 SIZES = [(160, 40), (80, 24), (40, 10), (20, 3)]
@@ -58,8 +58,7 @@ def test_seconds_of_a_nested_run_are_counted_by_its_own_clock() -> None:
     begun = next(
         n for n, e in enumerate(events) if isinstance(e, ev.NestedEvent) and isinstance(e.event, ev.StepStarted)
     )
-    for event in events[: begun + 1]:
-        drawn.show(event)
+    drawn.play(events[: begun + 1], close=False)
     drawn.clock.now += 7.0
     line = next(line for line in drawn.live() if "2.1 math-worker" in line)
     assert line.split()[-3:] == ["●", "7", "s"]
@@ -90,9 +89,7 @@ def test_without_a_change_the_tree_is_redrawn_once_a_second() -> None:
 @pytest.mark.parametrize("count", [1, 12, 40, 60])
 def test_an_interrupted_run_restores_the_terminal(count: int) -> None:
     drawn = Drawn()
-    for event in parallel()[:count]:
-        drawn.show(event)
-    drawn.tree.close()
+    drawn.play(parallel()[:count])
     written = drawn.sink.getvalue()
     assert written.count(HIDE) == written.count(SHOW) == 1
     assert written.rindex(SHOW) > written.rindex(HIDE)
@@ -103,13 +100,11 @@ def test_an_interrupted_run_restores_the_terminal(count: int) -> None:
 def test_after_a_pause_nothing_is_written_until_close() -> None:
     drawn = Drawn(shared=True)
     events = parallel()
-    for event in events[:60]:
-        drawn.show(event)
+    drawn.play(events[:60], close=False)
     drawn.tree.pause()
     paused = drawn.sink.getvalue()
     assert "answers below" in paused[paused.index(SHOW) :]
-    for event in events[60:]:
-        drawn.show(event)
+    drawn.play(events[60:], close=False)
     assert drawn.sink.getvalue() == paused
     drawn.tree.close()
     heads = [line.split() for line in drawn.screen() if "3 claude" in line]
@@ -143,21 +138,15 @@ def test_nothing_is_drawn_twice_after_a_resize(width: int, keeps: bool) -> None:
 @pytest.mark.parametrize("shared", [True, False])
 def test_no_text_can_command_the_terminal(color: bool, shared: bool) -> None:
     drawn = Drawn(color=color, shared=shared)
-    for event in hostile():
-        drawn.show(event)
-    drawn.tree.close()
-    ours = re.compile(r"\x1b\[(?:[0-9;]*m|2K|1[AB]|\?25[lh])|\r")
-    assert is_sanitized(ours.sub("", drawn.sink.getvalue()))
+    drawn.play(hostile())
+    assert is_sanitized(without_ours(drawn.sink.getvalue()))
     assert "[bold red]evil" in "\n".join(drawn.screen())
 
 
 def test_colours_do_not_change_the_words() -> None:
     plain, coloured = Drawn(), Drawn(color=True)
-    for event in parallel():
-        plain.show(event)
-        coloured.show(event)
-    plain.tree.close()
-    coloured.tree.close()
+    plain.play(parallel())
+    coloured.play(parallel())
     assert plain.screen() == coloured.screen()
     assert "\x1b[32m✓" in coloured.sink.getvalue()
     assert not re.search(r"\x1b\[[0-9;]*m", plain.sink.getvalue())
