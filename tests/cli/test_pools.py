@@ -1,16 +1,16 @@
-"""`--pool`, and `workers` by several names, tags and settings."""
+"""`--pool`, `workers` by several names, tags and settings, and programs as workers."""
 
 from __future__ import annotations
 
-import asyncio
 import re
-import threading
+import tomllib
+from pathlib import Path
 
 import pytest
 
 from tests.cli.stage import Stage, finished, refuses, says, stalls
-from tests.cli.terminals import terminal
-from tests.servers import Script, SeenStep, Wire, delta
+from tests.cli.terminals import Gate, terminal
+from tests.servers import SeenStep, Wire, delta
 
 
 def own(stage: Stage, *names: str) -> None:
@@ -113,21 +113,32 @@ def test_tags_and_settings_are_added_shown_and_taken_out(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "hint"),
+    ("words", "told"),
     [
-        (("--model", "m"), "for example: --kind openai"),
-        (("--kind", "opnai"), "did you mean openai?"),
-        (("--kind", "openai-compatible"), "for example: --base-url http://127.0.0.1:8080/v1"),
+        (("--model", "m"), "\n  for example: --kind openai\n"),
+        (("--kind", "opnai"), "\n  did you mean openai?\n"),
+        (("--kind", "openai-compatible"), "\n  for example: --base-url http://127.0.0.1:8080/v1\n"),
         (("--kind", "openai-compatible", "--base-url", "127.0.0.1:8080/v1"), "did you mean http://127.0.0.1:8080/v1?"),
-        (("--kind", "llama"), "for example: --model /models/some.gguf"),
-        (("--kind", "command"), "for example: conductor workers add NAME --kind command -- tac"),
+        (("--kind", "openai-compatible", "--base-url", "ftp://here"), "a URL that begins with http"),
+        (("--kind", "ollama", "--base-url", "http://me:secret@here/v1"), ""),
+        (("--kind", "llama"), "\n  for example: --model /models/some.gguf\n"),
+        (("--kind", "llama", "--model", "/missing.gguf"), "/missing.gguf"),
         (("--kind", "openai", "--set", "price=3"), "input and output: price=1.25,10"),
+        (("--kind", "openai", "--set", "key_env=sk-a1b2c3"), "key_env"),
+        (("--kind", "openai", "--set", "temperature=nan"), "temperature"),
+        (("--kind", "openai", "--", "cat"), "has no option 'args'"),
+        (("--kind", "command"), "names no program\n  for example: conductor workers add NAME --kind command -- tac\n"),
+        (("--kind", "command", "--", "no-such-program"), "the program no-such-program was not found"),
+        (("--kind", "command", "--set", "network=true", "--", "cat"), "network is for a program in a sandbox"),
+        (("--kind", "command", "--set", "env=A=b", "--", "cat"), "not the name of a variable"),
     ],
 )
-def test_what_a_new_worker_lacks_is_named_as_an_option(stage: Stage, words: tuple[str, ...], hint: str) -> None:
-    done = stage.fails(2, "workers", "add", "new", *words)
-    assert done.err.splitlines()[1].strip() == hint
-    assert "base_url" not in done.err
+def test_a_worker_that_could_not_be_used_is_not_added(stage: Stage, words: tuple[str, ...], told: str) -> None:
+    """What it lacks is named as an option, and nothing of what may be a key is repeated."""
+    done = stage.fails(2, "workers", "add", "new", *words, told=told)
+    assert not [word for word in ("base_url", "secret", "sk-") if word in done.err]
+    assert not stage.own.exists()
+    stage.fails(2, "workers", "add", "bad name", *words)
 
 
 def test_a_test_is_one_token_with_the_workers_own_settings(stage: Stage) -> None:
@@ -161,23 +172,12 @@ def test_a_refused_setting_is_named(stage: Stage) -> None:
     assert [line.split()[0] for line in done.out.splitlines() if " alpha: " in line] == ["ok"]
 
 
-def late(release: threading.Event) -> Script:
-    """A model that answers once it is released."""
-
-    async def script(seen: SeenStep, wire: Wire) -> None:
-        await asyncio.to_thread(release.wait, 20)
-        await says("late")(seen, wire)
-
-    return script
-
-
 def test_each_result_comes_as_soon_as_it_is_known(stage: Stage) -> None:
-    release = threading.Event()
-    stage.models["alpha"] = late(release)
+    gate = stage.models["alpha"] = Gate("late")
     with stage.start("workers", "test") as process:
         assert process.stdout is not None
         assert process.stdout.readline().split()[:2] == [b"ok", b"beta:"]
-        release.set()
+        gate.let(2)
         assert process.stdout.readline().split()[:2] == [b"ok", b"alpha:"]
         assert finished(process).code == 0
     rows = stage.inside("workers", "test", "--json").json
@@ -186,13 +186,12 @@ def test_each_result_comes_as_soon_as_it_is_known(stage: Stage) -> None:
 
 @pytest.mark.parametrize("command", [("workers", "test"), ("doctor",)], ids=["workers test", "doctor"])
 def test_a_terminal_shows_what_still_runs(stage: Stage, command: tuple[str, ...]) -> None:
-    release = threading.Event()
-    stage.models["alpha"] = late(release)
+    gate = stage.models["alpha"] = Gate("late")
     with terminal(stage, *command) as screen:
         shown = screen.until("alpha 1 s")
         assert shown.splitlines()[-1].startswith("waiting for ")
         assert "beta" in shown
-        release.set()
+        gate.let()
         assert screen.end() == 0
         assert "waiting for" not in screen.scrolled
 
@@ -202,3 +201,74 @@ def test_a_pool_is_tested(stage: Stage) -> None:
     rows = stage.inside("workers", "test", "--pool", "small", "--json").json
     assert [row["name"] for row in rows] == ["beta"]
     assert stage.asked("alpha") == []
+
+
+FREE = '[workers.free]\nkind = "command"\ncommand = ["sh", "-c", "cat > {}; echo heard"]'
+
+
+def test_a_program_is_added_shown_tested_and_used(stage: Stage) -> None:
+    stage.configure(workers=())
+    done = stage.inside("workers", "add", "up", "--kind", "command", "--set", "seconds=9", "--", "echo", "$x", "a*")
+    assert (done.code, done.err) == (0, "")
+    table = tomllib.loads(stage.own.read_text())["workers"]["up"]
+    assert table == {"kind": "command", "command": ["echo", "$x", "a*"], "seconds": 9.0}
+    shown = stage.inside("workers", "show", "up").out
+    assert "echo '$x' 'a*'" in shown
+    assert "unknown" in shown
+    assert "$x a*" in stage.inside("workers", "test", "up").out
+    stage.inside("workers", "add", "up", "--", "echo", "changed")
+    stage.plan = "up | - | Answer."
+    assert stage.inside("ask", "hi").out == "changed\n"
+
+
+def test_the_seconds_of_a_program_hold_instead_of_the_timeouts(stage: Stage) -> None:
+    stage.plan = "slow | - | Answer."
+    timeouts = "[limits]\nattempts = 1\n[timeouts]\nfirst_token = 0.3\nidle = 0.3\ntotal = 0.6\n"
+    slow = '[workers.slow]\nkind = "command"\ncommand = ["sh", "-c", "sleep 1; echo done"]\n'
+    stage.configure(more=f"{timeouts}{slow}seconds = 20", workers=())
+    assert stage.inside("ask", "hi", "--workers", "slow").out == "done\n"
+    stage.configure(more=slow.replace("sleep 1", "sleep 600") + "seconds = 0.5\n[limits]\nattempts = 1", workers=())
+    stage.ends(8, "ask", "hi", "--workers", "slow", told="within 0.5 s")
+
+
+@pytest.mark.parametrize("rule", ["--local-only", "files", "deny"])
+def test_what_must_stay_here_never_reaches_a_program(rule: str, stage: Stage, tmp_path: Path) -> None:
+    heard, notes = tmp_path / "heard", tmp_path / "notes.txt"
+    notes.write_text("the launch code is 9876")
+    more = FREE.format(heard)
+    stage.configure(more=f'[policy]\nfiles_only = ["provider:local"]\n{more}' if rule == "files" else more)
+    stage.plan = "free | - | Read the notes.\nalpha | 1 | Answer."
+    flags = {"--local-only": ("--local-only",), "files": (), "deny": ("--deny", "provider:openai")}[rule]
+    stage.ok("ask", "What do the notes say?", "-f", notes, *flags)
+    assert not heard.exists() or "9876" not in heard.read_text()
+    assert rule == "files" or not heard.exists()
+
+
+def test_a_limit_of_money_is_refused_for_a_program_without_a_price(stage: Stage, tmp_path: Path) -> None:
+    heard = tmp_path / "heard"
+    stage.configure(more=FREE.format(heard), workers=())
+    stage.plan = "free | - | Answer."
+    stage.ends(3, "ask", "hi", "--workers", "free", "--max-cost", "1", told="free has no price")
+    assert not heard.exists()
+    done = stage.inside("ask", "hi", "--workers", "free", "--format", "json")
+    assert done.json["steps"][0]["usage"]["cost"] is None
+    assert done.json["steps"][0]["usage"]["unpriced"] == 1
+
+
+def test_doctor_names_a_program_that_is_not_installed(stage: Stage) -> None:
+    codex = '[workers.codex]\nkind = "codex"\ncommand = ["no-such-codex"]'
+    stage.configure(more=f'{codex}\n[workers.up]\nkind = "command"\ncommand = ["tr", "a", "b"]', workers=())
+    checks = {check["name"]: check for check in stage.inside("doctor", "--offline", "--json").json["checks"]}
+    assert checks["worker codex"]["state"] == "failed"
+    assert "npm install -g @openai/codex" in checks["worker codex"]["hint"]
+    assert (checks["worker up"]["state"], "tr a b" in checks["worker up"]["found"]) == ("ok", True)
+
+
+def test_a_program_can_plan(stage: Stage) -> None:
+    """Its lines are the plan, each step starts with its line, and it is not taken for another program."""
+    plans = "echo 'up | - | Shout.'; sleep 0.2; echo 'alpha | 1 | Answer.'"
+    up = '[workers.up]\nkind = "command"\ncommand = ["tr", "a-z", "A-Z"]'
+    stage.configure(more=f'[workers.head]\nkind = "command"\ncommand = ["sh", "-c", "{plans}"]\n{up}', conductor="head")
+    done = stage.inside("ask", "hi", "--workers", "up,alpha", "--format", "json")
+    assert ([step["worker"] for step in done.json["steps"]], done.json["answer"]) == (["up", "alpha"], "alpha answers")
+    assert "also the worker" not in stage.inside("trace", "show", "last").out

@@ -17,8 +17,7 @@ def test_the_models_of_a_server_are_listed(stage: Stage) -> None:
     """A server is named by its URL, or by a worker there; a policy forbids asking it, too."""
     for place in (stage.url, "alpha"):
         assert [row["name"] for row in stage.ok("workers", "models", place, "--json").json] == ["alpha", "beta"]
-    shown = stage.ok("workers", "models", stage.url)
-    assert f"--kind openai-compatible --base-url {stage.url} --model MODEL" in shown.err
+    stage.ok("workers", "models", stage.url, told=f"--kind openai-compatible --base-url {stage.url} --model MODEL")
     stage.fails(2, "workers", "models", "opneai", told="did you mean openai")
     stage.fails(4, "workers", "models", "openai", told="needs a key")
     stage.configure("[policy]\ndeny = ['alpha']")
@@ -62,25 +61,6 @@ def test_the_users_own_file_is_never_written(stage: Stage) -> None:
     assert stage.config.read_bytes() == before
 
 
-WRONG_WORKERS = {
-    "bad name": ["bad name", "--kind", "openai"],
-    "no file": ["x", "--kind", "llama", "--model", "/missing.gguf"],
-    "address": ["x", "--kind", "openai-compatible", "--base-url", "ftp://here"],
-    "password": ["x", "--kind", "ollama", "--base-url", "http://me:secret@here/v1"],
-    "key": ["x", "--kind", "openai", "--set", "key_env=sk-a1b2c3"],
-    "one price": ["x", "--kind", "openai", "--set", "price=1"],
-    "temperature": ["x", "--kind", "openai", "--set", "temperature=nan"],
-}
-
-
-@pytest.mark.parametrize("what", WRONG_WORKERS)
-def test_a_worker_that_could_not_be_used_is_not_added(stage: Stage, what: str) -> None:
-    done = stage.fails(2, "workers", "add", *WRONG_WORKERS[what])
-    assert "secret" not in done.err
-    assert "sk-" not in done.err
-    assert not stage.own.exists()
-
-
 def test_workers_are_tested_with_a_call_each(stage: Stage) -> None:
     done = stage.ok("workers", "test")
     assert sorted(line.split()[:2] for line in done.out.splitlines()) == [["ok", "alpha:"], ["ok", "beta:"]]
@@ -100,21 +80,17 @@ def test_a_broken_entry_can_be_removed(stage: Stage) -> None:
 
 
 def test_a_model_is_chosen_and_found_again(stage: Stage, tiny: Path) -> None:
-    stage.config.write_text(stage.config.read_text().replace("[conductor]\nmodel", "[conductor]\n#"))
+    stage.configure(conductor=None)
     for name in (str(tiny), f"{stage.url}#planner", "alpha", "openai/gpt-9"):
         stage.ok("model", "use", name)
         assert stage.inside("config", "show", "conductor.model").out == f"{name}\n"
     assert stage.own_settings == {"conductor": {"model": "openai/gpt-9"}}
 
 
-@pytest.mark.parametrize("name", ["missing.gguf", "ftp://here", "nobody", "nobody/model", __file__, "/"])
+@pytest.mark.parametrize("name", ["missing.gguf", "ftp://here", "nobody", "nobody/model", __file__, "/", ""])
 def test_a_model_that_cannot_plan_is_not_chosen(stage: Stage, name: str) -> None:
-    stage.fails(5, "model", "use", name)
+    stage.fails(5 if name else 2, "model", "use", name)
     assert not stage.own.exists()
-
-
-def test_an_empty_name_is_not_a_model(stage: Stage) -> None:
-    assert stage.inside("model", "use", "").code == 2
 
 
 def test_a_setting_is_shown_with_where_it_comes_from(stage: Stage) -> None:
@@ -129,9 +105,7 @@ def test_a_setting_is_shown_with_where_it_comes_from(stage: Stage) -> None:
 
 
 def test_a_setting_without_effect_prints_a_notice(stage: Stage) -> None:
-    done = stage.inside("config", "set", "limits.attempts", "3")
-    assert (done.code, done.out) == (0, "limits.attempts = 1\n")
-    assert str(stage.config) in done.err
+    stage.ok("config", "set", "limits.attempts", "3", out="limits.attempts = 1\n", told=str(stage.config))
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,9 @@ WRONG = {
     "[limits]\nsteps = true": "line 2: limits.steps is True; expected a whole number from 1 to 5",
     "[limits]\nseconds = -1": "line 2: limits.seconds is -1; expected a number above 0",
     "[limits]\ncost = nan": "line 2: limits.cost is nan; expected US dollars, as a number above 0",
+    "[limits]\ncost_day = 0": "line 2: limits.cost_day is 0; expected US dollars, as a number above 0",
+    "[limits]\ntokens_day = nan": "line 2: limits.tokens_day is nan; expected a whole number of at least 1",
+    "[limits]\ncalls_day = 'much'": "line 2: limits.calls_day is 'much'; expected a whole number",
     "[limits]\ncost = 'sNaN'": "line 2: limits.cost is 'sNaN'; expected US dollars",
     "[timeouts]\nfirst_token = inf": "line 2: timeouts.first_token is inf; expected a number above 0",
     f"[timeouts]\nidle = {10**400}": "line 2: timeouts.idle is 1000",
@@ -171,9 +174,7 @@ def test_directories_follow_the_environment(tmp_path: Path) -> None:
     assert where.cache.name == "conductor-llm"
 
 
-def test_a_file_that_may_not_be_read_is_an_error(
-    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_file_is_an_error(files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may hold limits and a policy, so it is not passed over; the hint names the variable for another directory."""
     (tmp_path / "config.toml").mkdir()
     with pytest.raises(ConfigError, match=r"config.toml cannot be read"):

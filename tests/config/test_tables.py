@@ -87,6 +87,7 @@ def test_later_files_win_key_by_key(tmp_path: Path) -> None:
     assert found[1].source == str(tmp_path / "settings.toml")
 
 
+CAT = "[workers.w]\nkind = 'command'\ncommand = ['cat']\n"
 WRONG = {
     "[workers.w]\nmodel = 'x'": "line 1: worker 'w' has no kind",
     "[workers.w]\nkind = 'gpt'": "line 2: worker 'w': unknown kind 'gpt'",
@@ -117,6 +118,12 @@ WRONG = {
     "[workers.w]\nkind = 'openai'\nreasoning_effort = 'hihg'": "line 3: worker 'w': reasoning_effort is 'hihg'",
     "[workers.w]\nkind = 'openai'\nthinking_budget = 9": "line 3: worker 'w': the kind 'openai' has no thinking",
     "[workers.w]\nkind = 'gemini'\nreasoning_effort = 'low'\nthinking_budget = 9": "line 4: worker 'w': thinking",
+    "[workers.w]\nkind = 'command'\ncommand = 'cat'": "line 3: worker 'w': command is 'cat'; expected a list of texts",
+    "[workers.w]\nkind = 'command'\ncommand = ['cat', 1]": "line 3: worker 'w': command is not a list of texts",
+    f"{CAT}temperature = 0.5": "line 4: worker 'w': the kind 'command' has no option 'temperature'",
+    f"{CAT}accepts = ['image']": "line 4: accepts: a program reads text only",
+    f"{CAT}seconds = 0": "line 4: worker 'w': seconds is 0",
+    f"{CAT}sandbox = 'yes'": "line 4: worker 'w': sandbox is 'yes'; expected true or false",
     **{
         f"[workers.'{name}']\nkind = 'openai'": f"line 1: {name!r} is not a valid name"
         for name in ("a b", "", "-a", "a" * 41)

@@ -50,9 +50,7 @@ def test_a_file_that_changes_counts_at_once(own: tuple[WatchedSettings, Path]) -
         settings.load({})
 
 
-def test_what_was_just_written_is_read_again(
-    own: tuple[WatchedSettings, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_just_written_is_read_again(own: tuple[WatchedSettings, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Two changes within one tick of the file system's clock both count: nothing new is kept."""
     settings, _ = own
     monkeypatch.setattr("conductor_cli.config.watched.SETTLED_SECONDS", 60.0)
