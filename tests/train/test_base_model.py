@@ -22,11 +22,6 @@ from conductor_cli.train.recipe import LoraSettings
 from tests.train import tiny
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny.base(tmp_path_factory.mktemp("base"))
-
-
 def copied(base: Path, directory: Path) -> Path:
     return Path(shutil.copytree(base, directory / "copy"))
 
@@ -34,7 +29,7 @@ def copied(base: Path, directory: Path) -> Path:
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_a_model_is_described_without_being_loaded(base: Path) -> None:
     model = find_base_model(str(base), LoraSettings(rank=2))
-    assert (model.architecture, model.context) == ("qwen2", 4096)
+    assert (model.architecture, model.context) == ("qwen2", 8192)
     real, adapter = load_model(model, lora=LoraSettings(rank=2))
     assert model.weights == sum(weight.numel() for weight in real.parameters())
     from peft import get_peft_model
@@ -80,9 +75,7 @@ def _bring_code(directory: Path) -> None:
         ),
     ],
 )
-def test_an_incomplete_model_is_refused(
-    base: Path, tmp_path: Path, spoil: Callable[[Path], object], problem: str
-) -> None:
+def test_a_partial_model_is_refused(base: Path, tmp_path: Path, spoil: Callable[[Path], object], problem: str) -> None:
     copy = copied(base, tmp_path)
     spoil(copy)
     with pytest.raises(ConfigError, match=problem) as caught:

@@ -64,12 +64,6 @@ def models() -> dict[str, Any]:
     return {"ann": ScriptedModel(reply=adds), **wrong}
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.set_num_threads(1)
-    return tiny.base(tmp_path_factory.mktemp("base"), context=8192)
-
-
 @contextmanager
 def opened_job(
     directory: Path, recipe: Recipe = RECIPE, workers: Any = None, limit: str = "", held_out: int = 0,
@@ -134,9 +128,7 @@ def test_a_training_writes_metrics_an_adapter_and_its_costs(trained: Path) -> No
     assert any(weight.abs().sum() > 0 for name, weight in weights(trained).items() if "lora_B" in name)
 
 
-def test_an_interrupted_training_resumes_to_the_same_metrics_and_weights(
-    base: Path, trained: Path, tmp_path: Path
-) -> None:
+def test_an_interrupted_training_resumes_to_the_same_result(base: Path, trained: Path, tmp_path: Path) -> None:
     assert not train(base, tmp_path, max_seconds=0)
     assert [line["step"] for line in curve(tmp_path)] == [1]
     assert train(base, tmp_path)
@@ -145,9 +137,7 @@ def test_an_interrupted_training_resumes_to_the_same_metrics_and_weights(
     assert all(torch.equal(weight, two[name]) for name, weight in one.items())
 
 
-def test_a_killed_training_resumes_to_the_same_metrics_without_new_calls(
-    base: Path, trained: Path, killed: Path
-) -> None:
+def test_a_killed_training_resumes_without_new_calls(base: Path, trained: Path, killed: Path) -> None:
     assert curve(killed)[-1]["step"] == 3
     assert last_checkpoint(killed) == killed / "checkpoint-2"
     silent = {name: ScriptedModel([[ModelError("auth", "nobody is to be asked again")]]) for name in POOL.names}
@@ -211,18 +201,6 @@ def test_all_weights_can_be_trained(base: Path, tmp_path: Path) -> None:
     assert len(curve(tmp_path)) == 1
 
 
-def test_weights_that_are_not_finite_stop_the_training(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    train(base, tmp_path, replace(RECIPE, steps=9), max_seconds=0)
-    good = last_checkpoint(tmp_path)
-    monkeypatch.setattr(grpo, "_is_finite", lambda model: False)
-    with pytest.raises(ConfigError, match="are not finite numbers after step 2") as caught:
-        train(base, tmp_path, replace(RECIPE, steps=9))
-    assert caught.value.hint == f"the last good checkpoint is {good}"
-    assert last_checkpoint(tmp_path) == good
-
-
 @pytest.mark.parametrize("figures", [{"loss": float("nan")}, {"loss": 0.0, "grad_norm": float("inf")}])
 def test_a_loss_or_gradient_that_is_not_finite_stops_the_training(tmp_path: Path, figures: dict[str, float]) -> None:
     with opened_job(tmp_path) as opened:
@@ -264,9 +242,7 @@ def test_a_damaged_checkpoint_is_named(base: Path, trained: Path, tmp_path: Path
     assert "checkpoint-2 if it is damaged" in caught.value.hint
 
 
-def test_an_internal_error_is_not_reported_as_a_full_disk(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_internal_error_is_no_full_disk(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grpo, "trl_arguments", lambda *_: {"nothing": 1, "like": 2})
     with pytest.raises(TypeError):
         train(base, tmp_path)
@@ -282,9 +258,7 @@ def test_a_cost_limit_ends_the_training_and_a_larger_one_continues_it(base: Path
     assert train(base, tmp_path, limit="100")
 
 
-def test_a_scorer_that_raises_ends_the_training_and_names_the_case(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_scorer_that_raises_ends_the_training(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def raises(*_: object) -> bool:
         raise ZeroDivisionError("by nothing")
@@ -381,9 +355,7 @@ def test_a_group_without_a_signal_gives_way_to_another_case(base: Path, tmp_path
     assert any(weight.any() for name, weight in weights(tmp_path / "one").items() if "lora_B" in name)
 
 
-def test_vllm_gets_the_adapter_itself_so_that_a_step_of_1e_5_arrives(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_vllm_gets_the_adapter_itself(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Merged into weights of 16 bits, as TRL does it, nearly all of the step is lost. vLLM itself is a double here."""
     reader, handed, opened = find_base_model(str(base)).tokenizer, list[dict[str, Any]](), list[dict[str, Any]]()
     ends = [reader.eos_token_id]
@@ -454,9 +426,7 @@ def test_memory_for_the_weights_is_checked(base: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("instruction", ["", "amx_bf16", "avx512_bf16"])
-def test_frozen_weights_have_16_bits_where_the_cpu_multiplies_them(
-    base: Path, monkeypatch: pytest.MonkeyPatch, instruction: str
-) -> None:
+def test_frozen_weights_may_have_16_bits(base: Path, monkeypatch: pytest.MonkeyPatch, instruction: str) -> None:
     """The memory that is needed follows; weights that are trained keep 32 bits."""
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {instruction: True})
     frozen, trained = (load_model(find_base_model(str(base)), lora=lora)[0] for lora in (LoraSettings(), None))
@@ -467,9 +437,7 @@ def test_frozen_weights_have_16_bits_where_the_cpu_multiplies_them(
     assert check_memory(large, DEFAULT_RECIPE).startswith("2.00 GB" if instruction else "4.00 GB")
 
 
-def test_weights_that_a_library_made_smaller_are_refused(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_that_a_library_shrank_are_refused(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the reason, trained weights have 32 bits."""
     model, _ = load_model(find_base_model(str(base)), lora=None)
     monkeypatch.setattr(grpo, "load_model", lambda *_, **__: (model.to(torch.bfloat16), None))

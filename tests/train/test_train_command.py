@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,9 @@ import pytest
 if any(importlib.util.find_spec(name) is None for name in ("torch", "transformers", "trl", "datasets", "peft")):
     pytest.skip("trl is not installed: pip install 'conductor-llm[train]'", allow_module_level=True)
 
-import torch
 
 from tests.cli.stage import Stage, explained, says
 from tests.cli.test_hygiene import opened
-from tests.train import tiny
 
 SUMS = [
     {"id": f"s{number}", "question": f"What is {number} + 1?", "answer": f"{number + 1}", "scorer": "number"}
@@ -31,19 +28,10 @@ SMALL = ("--lora", "--steps", "2", "--prompts", "2", "--set", "group=2", "--set"
 
 
 @pytest.fixture
-def stage(home: Path) -> Iterator[Stage]:
-    """A server with two workers, and no planner."""
-    stage = Stage(home)
-    with stage.server:
-        stage.configure()
-        stage.models = {"alpha": says("It is 2.", read=20, written=4), "beta": says("It is 3.", read=20, written=4)}
-        yield stage
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.set_num_threads(1)
-    return tiny.base(tmp_path_factory.mktemp("base"), context=8192)
+def stage(stage: Stage) -> Stage:
+    """A server with two workers, of which one is right in the first case."""
+    stage.models = {"alpha": says("It is 2.", read=20, written=4), "beta": says("It is 3.", read=20, written=4)}
+    return stage
 
 
 @pytest.fixture
@@ -88,11 +76,8 @@ def test_a_dry_run_says_what_is_expected_and_the_most(stage: Stage, command: Com
     assert found[2] == "which is used up near step 16 of 200"
 
 
-def test_a_dry_run_says_the_cost_though_the_model_is_missing(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    checks = stage.ends(3, "train", "--cases", "basics", "--dry-run", "--json").json["checks"]
+def test_a_dry_run_says_the_cost_though_the_model_is_missing(stage: Stage, tmp_path: Path) -> None:
+    checks = stage.ends(3, "train", "--cases", "basics", "--dry-run", "--json", cwd=tmp_path).json["checks"]
     found = {check["name"]: check["state"] for check in checks}
     assert found.pop("memory") in ("ok", "failed")  # as this machine has it
     assert found == {"libraries": "ok", "base model": "failed", "workers": "ok", "cases": "ok", "cost": "ok"}
@@ -159,9 +144,7 @@ def test_invalid_options_are_refused_before_anything_is_loaded(stage: Stage, arg
         ("base model", ["--base", "model.gguf"], "model.gguf is a file; training needs a model directory"),
     ],
 )
-def test_each_check_names_its_problem(
-    stage: Stage, command: Command, name: str, arguments: list[str], said: str
-) -> None:
+def test_a_check_names_its_problem(stage: Stage, command: Command, name: str, arguments: list[str], said: str) -> None:
     done = stage.inside(*command, "--dry-run", "--json", *arguments)
     assert done.code in (2, 3)
     assert state(done.json["checks"], name)[0] == "failed"
@@ -183,9 +166,7 @@ def test_without_any_settings_training_asks_for_workers(stage: Stage, command: C
     stage.fails(3, *command, "--yes", told=(said, "conductor setup, or conductor workers add"))
 
 
-def test_a_validation_file_is_checked_with_the_cases(
-    stage: Stage, cases: Path, command: Command, tmp_path: Path
-) -> None:
+def test_a_validation_file_is_checked_like_cases(stage: Stage, cases: Path, command: Command, tmp_path: Path) -> None:
     """Its cases are counted and their prompts measured; a question that is trained on has no place in it."""
     other = tmp_path / "other.jsonl"
     long = {**SUMS[0], "id": "v", "question": "What is 7 + 1? " + "(Think of seven things.) " * 40, "answer": "8"}
@@ -197,8 +178,7 @@ def test_a_validation_file_is_checked_with_the_cases(
     tokens = [int(state(done.json["checks"], "prompts")[1].split()[2]) for done in (without, held)]
     assert tokens[1] > tokens[0] + 100
     assert state(held.json["checks"], "cost")[1].startswith("10 runs: ")
-    shared = stage.ends(2, *command, "--validation", cases)
-    assert "4 questions of" in state(shared.json["checks"], "cases")[1]
+    assert "4 questions of" in state(stage.ends(2, *command, "--validation", cases).json["checks"], "cases")[1]
 
 
 def test_an_unknown_scorer_is_reported_with_file_and_line(stage: Stage, cases: Path, command: Command) -> None:
