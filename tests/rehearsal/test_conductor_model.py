@@ -14,10 +14,7 @@ from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.prompts import plan_format_context, planner_request
 from conductor_cli.core.question import NESTED, Given, Question
 from conductor_cli.core.usage import Price
-from conductor_cli.rehearsal.players import (
-    MAX_QUESTION,
-    PROFILE,
-)
+from conductor_cli.rehearsal.players import MAX_QUESTION, PROFILE
 
 CARDS = {
     "sums": {"adding": 0.97},

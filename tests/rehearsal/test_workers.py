@@ -74,9 +74,7 @@ def test_a_prompt_shows_answers_and_the_subtask(subtask: str, shown: SeenStep | 
 
 
 @given(
-    question=st.text(max_size=2000),
-    subtask=st.text(max_size=2000),
-    answers=st.lists(st.text(max_size=500), max_size=6),
+    question=st.text(max_size=2000), subtask=st.text(max_size=2000), answers=st.lists(st.text(max_size=500), max_size=6)
 )
 def test_a_prompt_always_fits_the_context(question: str, subtask: str, answers: list[str]) -> None:
     items = [seen(answer, subtask, number) for number, answer in enumerate(answers, start=1)]
