@@ -20,7 +20,7 @@ from conductor_cli.cli.chat_prompt import MAX_ENTRY, ChatEnded, ChatPrompt, open
 from conductor_cli.cli.chat_session import ChatSession
 from conductor_cli.cli.options import GlobalOptions, RunOptions
 from conductor_cli.cli.output import print_error
-from conductor_cli.cli.slash_commands import SlashCompleter, find_command
+from conductor_cli.cli.slash_commands import SlashCommand, SlashCompleter, find_command
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from tests.cli.stage import ONE, TWO, Stage, refuses, says
@@ -43,11 +43,26 @@ def run_in_chat(work: Callable[[ChatSession], Awaitable[None]], **how: Any) -> C
     return chat
 
 
+def talk(*lines: str, **how: Any) -> ChatSession:
+    """A chat in which these slash commands were run and these questions asked, one after the other."""
+
+    async def work(chat: ChatSession) -> None:
+        for line in lines:
+            await (enter(chat, line) if line.startswith("/") else chat.ask(line))
+
+    return run_in_chat(work, **how)
+
+
+def command_of(line: str) -> tuple[SlashCommand, str]:
+    """The command of a line that is one, and what follows its name."""
+    found = find_command(line)
+    assert found is not None, line
+    return found
+
+
 async def enter(chat: ChatSession, line: str) -> None:
     """Run a slash command as the chat does: an error is printed."""
-    found = find_command(line)
-    assert found is not None
-    command, rest = found
+    command, rest = command_of(line)
     try:
         await command.act(chat, rest)
     except ConductorError as error:
@@ -55,9 +70,8 @@ async def enter(chat: ChatSession, line: str) -> None:
 
 
 def test_a_slash_and_a_name_is_a_command_and_anything_else_a_question() -> None:
-    found = find_command("/redo 3  claude ")
-    assert found is not None
-    assert (found[0].name, found[1]) == ("redo", "3  claude")
+    command, rest = command_of("/redo 3  claude ")
+    assert (command.name, rest) == ("redo", "3  claude")
     for line in ("What is it?", "/etc/hosts: what is it?", " /help", "1/2"):
         assert find_command(line) is None
 
@@ -69,15 +83,12 @@ def test_unknown_command_suggests_a_similar_one(line: str, hint: str) -> None:
     assert hint in caught.value.hint
 
 
-def test_undo_removes_a_question_that_has_no_answer_before_one_that_has(
-    stage: Stage, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_undo_removes_an_unanswered_question_first(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     """What was stopped before its answer is the last question: /undo removes it, and /redo cannot run it any more."""
 
     async def work(chat: ChatSession) -> None:
         await chat.ask("Why is the sky blue?")
-        stage.models["alpha"] = refuses(400)
-        stage.models["beta"] = refuses(400)
+        stage.models = dict.fromkeys(("alpha", "beta"), refuses(400))
         await chat.ask("And at night?")
         assert chat.last.question.text == "And at night?"
         await enter(chat, "/undo")
@@ -97,24 +108,16 @@ def test_undo_removes_a_question_that_has_no_answer_before_one_that_has(
 def test_long_conversation_drops_its_first_turns_with_a_notice(stage: Stage) -> None:
     stage.configure("[chat]\ncontext = 256")
     stage.models["alpha"] = says("word " * 120)
-
-    async def work(chat: ChatSession) -> None:
-        for number in range(3):
-            await chat.ask(f"Question {number}?")
-
-    chat = run_in_chat(work)
-    assert [turn.question for turn in chat.runs[-1].question.history] == ["Question 1?"]
-    assert any("its first 1 turn are no longer sent" in notice.text for notice in chat.runs[-1].notices)
+    last = talk("Question 0?", "Question 1?", "Question 2?").runs[-1]
+    assert [turn.question for turn in last.question.history] == ["Question 1?"]
+    assert any("its first 1 turn are no longer sent" in notice.text for notice in last.notices)
 
 
-def test_an_attached_file_goes_with_each_question_until_it_is_removed(
-    stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_goes_along_until_detached(stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Also a file whose name has a space, and with a question that gets no answer; `/detach` ends it."""
     file = tmp_path / "my notes.txt"
     file.write_text("The key is under the mat.")
-    stage.models["alpha"] = refuses(400)
-    stage.models["beta"] = refuses(400)
+    stage.models = dict.fromkeys(("alpha", "beta"), refuses(400))
 
     async def work(chat: ChatSession) -> None:
         await enter(chat, f"/attach {file}")
@@ -160,22 +163,8 @@ def test_a_new_conversation_knows_nothing_of_the_one_before(stage: Stage, tmp_pa
 
 
 def test_a_named_conversation_goes_on_in_another_chat(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    async def first(chat: ChatSession) -> None:
-        await enter(chat, "/name sky")
-        await chat.ask("Why is it blue?")
-        await chat.ask("Sure?")
-        await enter(chat, "/undo")
-
-    async def second(chat: ChatSession) -> None:
-        await enter(chat, "/name")
-        await enter(chat, "/name sky")
-        await chat.ask("And at night?")
-        await enter(chat, "/new")
-        await chat.ask("Something else?")
-        await enter(chat, "/name sky")
-
-    began = run_in_chat(first)
-    chat = run_in_chat(second)
+    began = talk("/name sky", "Why is it blue?", "Sure?", "/undo")
+    chat = talk("/name", "/name sky", "And at night?", "/new", "Something else?", "/name sky")
     assert [turn.question for turn in chat.runs[0].question.history] == ["Why is it blue?"]
     assert chat.runs[0].question.parent == began.turns[0].run
     printed = capsys.readouterr()
@@ -185,10 +174,7 @@ def test_a_named_conversation_goes_on_in_another_chat(stage: Stage, capsys: pyte
 
 
 def test_a_chat_without_traces_has_no_name(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    async def work(chat: ChatSession) -> None:
-        await enter(chat, "/name sky")
-
-    assert run_in_chat(work, no_trace=True).name == ""
+    assert talk("/name sky", no_trace=True).name == ""
     assert "this chat is not stored" in capsys.readouterr().err
 
 
@@ -220,17 +206,9 @@ def test_copy_takes_the_desktop_s_program_or_the_terminal(
 
 
 def test_another_model_plans_from_the_next_question_on(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    async def work(chat: ChatSession) -> None:
-        await enter(chat, "/conductor beta")
-        await enter(chat, "/tools")
-        await chat.ask("Why?")
-        assert len(stage.asked("beta")) == 1
-        await enter(chat, "/conductor -")
-        await chat.ask("Why?")
-
     stage.models["beta"] = says(ONE)
-    run_in_chat(work)
-    assert len(stage.asked("planner")) == 1
+    talk("/conductor beta", "/tools", "Why?", "/conductor -", "Why not?")
+    assert [seen.json["model"] for seen in stage.posts] == ["beta", "alpha", "planner", "alpha"]
     said = capsys.readouterr().err
     assert "beta plans" in said
     assert "there are no tools" in said
@@ -278,9 +256,7 @@ def test_changed_settings_keep_the_models_open(stage: Stage) -> None:
         ("/copy", "there is no answer to copy yet"),
     ],
 )
-def test_invalid_command_changes_nothing(
-    stage: Stage, capsys: pytest.CaptureFixture[str], line: str, said: str
-) -> None:
+def test_wrong_command_changes_nothing(stage: Stage, capsys: pytest.CaptureFixture[str], line: str, said: str) -> None:
 
     async def work(chat: ChatSession) -> None:
         await chat.open()
@@ -296,14 +272,7 @@ def test_invalid_command_changes_nothing(
 
 def test_redo_on_another_worker_replaces_the_answer(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     stage.plan = "alpha | - | Find it out.\nalpha | 1 | Check it and answer."
-
-    async def work(chat: ChatSession) -> None:
-        await chat.ask("Why?")
-        await enter(chat, "/redo 2 beta")
-        await enter(chat, "/redo 2 gamma")
-        await enter(chat, "/redo")
-
-    chat = run_in_chat(work)
+    chat = talk("Why?", "/redo 2 beta", "/redo 2 gamma", "/redo")
     assert [len(stage.asked(model)) for model in ("planner", "alpha", "beta")] == [1, 2, 1]
     assert [trace.answer for trace in chat.turns] == ["beta answers"]
     assert len(chat.runs) == 2
@@ -451,32 +420,16 @@ def test_a_pasted_path_is_attached_and_a_word_is_a_question(stage: Stage, tmp_pa
     file = tmp_path / "my notes.txt"
     file.write_text("The key is under the mat.")
     for line in (str(file), f"'{file}'", str(file).replace(" ", "\\ ")):
-        found = find_command(line)
-        assert found is not None, line
-        assert found[0].name == "attach"
-    assert find_command("notes") is None
-    assert find_command(f"What is in {file}?") is None
-    assert find_command("/nowhere/at.all") is None
-    assert find_command("What's this?") is None
-
-    async def work(chat: ChatSession) -> None:
-        await enter(chat, f"/attach '{file}'")
-        assert [each.name for each in chat.files] == ["my notes.txt"]
-
-    run_in_chat(work)
+        assert command_of(line)[0].name == "attach"
+    for line in ("notes", f"What is in {file}?", "/nowhere/at.all", "What's this?"):
+        assert find_command(line) is None
+    assert [each.name for each in talk(f"/attach '{file}'").files] == ["my notes.txt"]
 
 
 def test_an_image_stays_attached_when_a_setting_changes(stage: Stage, tmp_path: Path) -> None:
     stage.configure(workers={"alpha": 'accepts = ["image"]'})
     (tmp_path / "chart.png").write_bytes(png())
-
-    async def work(chat: ChatSession) -> None:
-        await enter(chat, f"/attach {tmp_path / 'chart.png'}")
-        await enter(chat, "/mode mini")
-        await chat.ask("What is it?")
-        await chat.ask("Sure?")
-
-    chat = run_in_chat(work)
+    chat = talk(f"/attach {tmp_path / 'chart.png'}", "/mode mini", "What is it?", "Sure?")
     assert [run.state for run in chat.runs] == ["finished", "finished"]
     for seen in stage.asked("alpha"):
         assert any(part["type"] == "image_url" for part in seen.json["messages"][-1]["content"])

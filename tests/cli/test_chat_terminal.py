@@ -1,7 +1,8 @@
-"""`conductor chat` in a pseudo-terminal whose screen pyte interprets."""
+"""`conductor chat` in a pseudo-terminal whose screen pyte interprets, and in one that is gone."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -11,15 +12,19 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from io import TextIOWrapper
 from typing import Any
 
 import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.input.vt100 import Vt100Input
+from prompt_toolkit.output.vt100 import Vt100_Output
 
-from conductor_cli.cli.chat_prompt import MENU
+from conductor_cli.cli.chat_prompt import HANG_UP, MENU, ChatEnded, ChatPrompt, is_lost
 from conductor_cli.cli.slash_commands import COMMANDS
-from tests.cli.stage import COMMAND, TWO, Stage
+from tests.cli.stage import COMMAND, TWO, Stage, stalls
 from tests.cli.terminals import Gate, Terminal, terminal
-from tests.servers import SeenStep, Wire, delta
 from tests.traces.stored import trace_bytes
 
 MARK = "\u203a"
@@ -46,22 +51,6 @@ def ask_and_wait(screen: Terminal, text: str, answer: str) -> str:
     return screen.until(lambda shown: screen.raw.count(answer) > before and prompt.search(shown) is not None)
 
 
-class Stalling:
-    """A fake model that sends a few words and then stalls; it notices when the client disconnects."""
-
-    def __init__(self, *pieces: str) -> None:
-        self.pieces = pieces
-        self.gone = threading.Event()
-
-    async def __call__(self, seen: SeenStep, wire: Wire) -> None:
-        await wire.head()
-        await wire.frames(*map(delta, self.pieces))
-        try:
-            await wire.stall()
-        finally:
-            self.gone.set()
-
-
 def test_conversation_from_its_first_question_to_ctrl_d(stage: Stage) -> None:
     stage.plan = TWO
     with chat(stage) as screen:
@@ -85,7 +74,7 @@ def test_conversation_from_its_first_question_to_ctrl_d(stage: Stage) -> None:
 
 def test_ctrl_c_stops_the_run_and_not_the_chat(stage: Stage) -> None:
     """What was typed during the run stands at the next prompt."""
-    stalling = stage.models["alpha"] = Stalling("so ", "far")
+    stage.models["alpha"] = stalls("so ", "far")
     with chat(stage, command=COMMAND) as screen:
         screen.program.send("Why?\r")
         screen.until("so far")
@@ -98,7 +87,7 @@ def test_ctrl_c_stops_the_run_and_not_the_chat(stage: Stage) -> None:
         assert "conductor: partial answer: interrupted" in shown
         assert "resume: conductor ask --resume" in shown
         assert "here: /redo" in shown
-        assert stalling.gone.wait(2)
+        assert stage.asked("alpha")[0].closed.wait(2)
         del stage.models["alpha"]
         ask_and_wait(screen, "And now?", "alpha answers")
         screen.program.send(CTRL_D)
@@ -160,13 +149,13 @@ def test_sigterm_at_the_prompt_restores_the_terminal(stage: Stage) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_signal_during_a_run_stops_it_and_ends_the_chat(stage: Stage, number: signal.Signals) -> None:
-    stalling = stage.models["alpha"] = Stalling("so ", "far")
+    stage.models["alpha"] = stalls("so ", "far")
     with chat(stage, command=COMMAND) as screen:
         screen.program.send("Why?\r")
         screen.until("so far")
         screen.program.kill(number)
         assert screen.end() == 143
-    assert stalling.gone.wait(2)
+    assert stage.asked("alpha")[0].closed.wait(2)
     (trace,) = stage.traces.glob("*.jsonl")
     assert json.loads(trace_bytes(trace).splitlines()[-1])["kind"] == "run_finished"
 
@@ -260,3 +249,71 @@ def test_chat_works_on_a_plain_terminal(stage: Stage, env: dict[str, Any]) -> No
         assert screen.end() == 0
         assert screen.screen.count("Why?") == 1
         assert f"{MARK} Why?" in screen.screen
+
+
+@pytest.fixture
+def screen() -> Iterator[tuple[int, TextIOWrapper]]:
+    """The end of a terminal on which a person types, and the other one; a test closes the first."""
+    ours, theirs = os.openpty()
+    with os.fdopen(theirs, "r+b", buffering=0) as raw, TextIOWrapper(raw, write_through=True) as text:
+        yield ours, text
+
+
+def test_a_terminal_is_lost_once_nobody_holds_its_other_end(screen: tuple[int, TextIOWrapper]) -> None:
+    ours, theirs = screen
+    assert not is_lost(theirs.fileno())
+    os.close(ours)
+    assert is_lost(theirs.fileno())
+    reading, writing = os.pipe()
+    os.close(writing)
+    assert not is_lost(reading)
+    os.close(reading)
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_prompt_on_a_lost_terminal_ends(
+    screen: tuple[int, TextIOWrapper], reads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = screen
+
+    async def lose() -> None:
+        prompt = ChatPrompt()
+        reading = asyncio.create_task(prompt.read())
+        await asyncio.sleep(0.05)
+        os.close(ours)
+        prompt.tell("a notice")
+        await asyncio.wait_for(reading, 5)
+
+    monkeypatch.setenv("TERM", "xterm-256color")
+    output = Vt100_Output.from_pty(theirs, term="xterm-256color")
+    with ExitStack() as stack:
+        keys = stack.enter_context(create_pipe_input()) if reads else Vt100Input(theirs)
+        stack.enter_context(create_app_session(input=keys, output=output))
+        with pytest.raises(ChatEnded) as caught:
+            asyncio.run(lose())
+    assert caught.value.code == HANG_UP
+
+
+def test_a_write_that_a_terminal_refuses_does_not_end_the_prompt(
+    screen: tuple[int, TextIOWrapper], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ours, theirs = screen
+
+    async def refuse() -> bool:
+        prompt = ChatPrompt()
+        reading = asyncio.create_task(prompt.read())
+        await asyncio.sleep(0.05)
+        failure = {"message": "a callback failed", "exception": OSError(5, "Input/output error")}
+        asyncio.get_running_loop().call_exception_handler(failure)
+        await asyncio.sleep(0.05)
+        is_reading = not reading.done()
+        reading.cancel()
+        await asyncio.wait([reading])
+        return is_reading
+
+    monkeypatch.setenv("TERM", "xterm-256color")
+    output = Vt100_Output.from_pty(theirs, term="xterm-256color")
+    with create_app_session(input=Vt100Input(theirs), output=output):
+        assert asyncio.run(refuse())
+    os.close(ours)
+    assert not caplog.records
