@@ -34,7 +34,7 @@ LONGEST: Final = (
     "cli/test_streams.py", "cli/test_setup.py", "train/test_session.py", "tools/test_tool_servers.py",
     "server/test_run_registry.py", "cli/test_unwritable.py", "cli/test_tools.py", "cli/test_terminal.py",
     "server/mcp/test_process.py", "models/test_contract.py", "cli/test_approve.py", "models/test_weights_download.py",
-    "programs/test_schema_check.py", "cli/test_pull_from_hub.py", "cli/test_hygiene.py", "server/test_http.py",
+    "programs/test_schema_check.py", "cli/test_hygiene.py", "server/test_http.py",
 )  # fmt: skip
 """Files of tests that take seven seconds and more, the longest first."""
 

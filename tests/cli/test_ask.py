@@ -1,12 +1,16 @@
-"""`conductor ask` in its normal use: a real process, models on a loopback server."""
+"""`conductor ask` in its normal use, with models on a loopback server; and several files after one `-f`."""
 
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
 from pathlib import Path
 
 import pytest
 
+from conductor_cli.cli.typer_classes import with_each_file
+from conductor_cli.core.errors import UsageError
 from conductor_cli.core.events import from_line
 from conductor_cli.state.trace_file import read_events
 from tests.cli.stage import Stage
@@ -18,9 +22,19 @@ def question_of(stage: Stage, model: str = "alpha") -> str:
     return "\n".join(message["content"] for message in stage.asked(model)[-1].json["messages"])
 
 
-def test_a_dash_reads_the_question_from_stdin(stage: Stage) -> None:
-    assert stage.inside("ask", "-", given="From a pipe, with ünïcödé ✓\n").code == 0
-    assert "From a pipe, with ünïcödé ✓" in question_of(stage)
+@pytest.mark.parametrize(
+    ("words", "given", "question"),
+    [
+        (("-",), "From a pipe, with ünïcödé ✓\n", "From a pipe, with ünïcödé ✓"),
+        (("-c", "2026", "was what?"), "", "2026 was what?"),
+        (("--", "-c", "--mode", "is", "what?"), "", "-c --mode is what?"),
+    ],
+    ids=["a dash reads it from stdin", "a number after -c is part of it", "two dashes end the flags"],
+)
+def test_what_a_question_is(stage: Stage, words: tuple[str, ...], given: str, question: str) -> None:
+    stage.inside("ask", "first")
+    stage.ok("ask", *words, given=given)
+    assert question in question_of(stage)
 
 
 def test_question_stdin_and_files_come_in_this_order(stage: Stage, tmp_path: Path) -> None:
@@ -63,12 +77,6 @@ def test_continue_from_takes_a_run_by_the_beginning_of_its_id(stage: Stage) -> N
     assert "The second one" not in question_of(stage)
 
 
-def test_a_number_after_continue_is_part_of_the_question(stage: Stage) -> None:
-    stage.inside("ask", "first")
-    stage.inside("ask", "-c", "2026", "was what?")
-    assert "2026 was what?" in question_of(stage)
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -79,19 +87,10 @@ def test_a_number_after_continue_is_part_of_the_question(stage: Stage) -> None:
         (("--continue=nope", "go on"), "option '--continue' does not take a value"),
     ],
 )
-def test_a_run_that_cannot_be_continued_is_never_asked_as_a_question(
-    stage: Stage, words: tuple[str, ...], said: str
-) -> None:
+def test_what_cannot_be_continued_is_never_a_question(stage: Stage, words: tuple[str, ...], said: str) -> None:
     stage.inside("ask", "first")
     stage.server.requests.clear()
-    done = stage.inside("ask", *words)
-    assert (done.code, stage.server.requests) == (2, [])
-    assert said in done.err
-
-
-def test_two_dashes_end_the_flags(stage: Stage) -> None:
-    assert stage.inside("ask", "--", "-c", "--mode", "is", "what?").code == 0
-    assert "-c --mode is what?" in question_of(stage)
+    stage.costs_nothing(2, "ask", *words, told=said)
 
 
 def test_no_trace_stores_nothing(stage: Stage) -> None:
@@ -120,3 +119,66 @@ def test_a_disabled_worker_is_not_offered(stage: Stage) -> None:
     stage.inside("ask", "hi")
     assert "gamma" not in json.dumps(stage.asked("planner")[0].json["messages"])
     stage.ends(3, "ask", "hi", "--workers", "gamma", told="disabled")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with files, one with a space in its name, and a directory."""
+    place = tmp_path / "folder"
+    (place / "docs").mkdir(parents=True)
+    for name in ("a.txt", "b.txt", "my notes.md", "make"):
+        place.joinpath(name).write_text(f"in {name}")
+    monkeypatch.chdir(place)
+    return place
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("Compare -f a.txt b.txt", "Compare -f a.txt -f b.txt"),
+        ("-f a.txt 'my notes.md' 'Which is better?'", "-f a.txt -f 'my notes.md' 'Which is better?'"),
+        ("--file a.txt b.txt --mode mini", "--file a.txt --file b.txt --mode mini"),
+        ("-f a.txt make it shorter", "-f a.txt -f make it shorter"),
+        ("-f a.txt -- make it shorter", "-f a.txt -- make it shorter"),
+        ("-f a.txt -", "-f a.txt -"),
+        ("-f a.txt is b.txt better", "-f a.txt is b.txt better"),
+        ("Compare a.txt b.txt", "Compare a.txt b.txt"),
+        ("-- -f a.txt b.txt", "-- -f a.txt b.txt"),
+        ("-f a.txt https://example.com/x Why?", "-f a.txt -f https://example.com/x Why?"),
+    ],
+)
+def test_files_after_a_file_are_files(folder: Path, given: str, meant: str) -> None:
+    assert with_each_file(shlex.split(given), ("-f", "--file")) == shlex.split(meant)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("-f a.txt c.txt", "there is no file c.txt"),
+        ("-f a.txt *.rst", "there is no file *.rst"),
+        ("-f a.txt src/main", "there is no file src/main"),
+        ("-f a.txt docs", "docs is a directory"),
+    ],
+)
+def test_what_looks_like_a_file_and_is_none_is_refused(folder: Path, given: str, said: str) -> None:
+    with pytest.raises(UsageError) as found:
+        with_each_file(given.split(), ("-f",))
+    assert found.value.message == said
+    assert "words of the question go before -f, or after --" in found.value.hint
+
+
+def test_words_that_name_files_are_told(stage: Stage, folder: Path) -> None:
+    told = stage.inside("ask", "Compare", "a.txt", "b.txt", "make", "docs", "c.txt").err
+    assert told.startswith("a.txt, b.txt are read as a part of the question; to attach a file: -f a.txt\n")
+    assert stage.inside("ask", "what is make?").err == ""
+    assert stage.inside("ask", "Compare", "-f", "a.txt", "b.txt", "-q").err == ""
+    many = [str(shutil.copy("a.txt", f"{number}.txt")) for number in range(6)]
+    assert "6 files are attached: 0.txt, 1.txt, 2.txt, 3.txt and 2 more\n" in stage.inside("ask", "?", "-f", *many).err
+
+
+def test_a_missing_file_asks_nobody(stage: Stage, folder: Path) -> None:
+    stage.costs_nothing(2, "ask", "Compare", "-f", "a.txt", "c.txt")
+
+
+def test_a_question_without_a_command_proposes_ask(stage: Stage) -> None:
+    stage.fails(2, "Why is the sky blue?", told='to ask a question: conductor ask "…"')

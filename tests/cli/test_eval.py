@@ -1,12 +1,12 @@
-"""`conductor eval` with real requests to a local server, real files and real signals."""
+"""`conductor eval` and `try` with real requests to a local server, real files, real signals, and suites from a hub."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ import pexpect
 import pytest
 
 from conductor_cli.rehearsal import players as rehearsal_workers
-from tests.cli.stage import COMMAND, Done, Stage, explained, finished, refuses, says, stalls
+from tests.cli.stage import COMMAND, Done, Stage, refuses, says, stalls, stopped
 from tests.cli.terminals import start_in_terminal
+from tests.hub import Hub, Refusal, gated, hub, read_environment
 from tests.servers import Script, SeenStep, Wire
 
 SUMS = [
@@ -50,8 +51,7 @@ def cases(tmp_path: Path) -> Path:
 @pytest.fixture
 def two_workers(stage: Stage) -> Stage:
     """Two workers, of which alpha knows more, and no planner."""
-    stage.configure(conductor="-")
-    stage.config.write_text(stage.config.read_text().replace('model = "-"', "", 1))
+    stage.configure(conductor=None)
     stage.models = {"alpha": knows(1, 2, 3, 4), "beta": knows(4, 5)}
     return stage
 
@@ -95,14 +95,10 @@ def test_by_default_the_conductor_is_left_out_if_no_model_plans(two_workers: Sta
 
 
 def test_an_evaluation_that_may_cost_money_needs_a_confirmation(two_workers: Stage, cases: Path) -> None:
-    done = two_workers.inside("eval", cases, "--systems", "alone")
-    assert (done.code, done.out, len(two_workers.posts)) == (2, "", 0)
-    assert "12 runs: about 12 calls" in done.err
-    assert "unknown: no price is known for alpha, beta" in done.err
-    assert "--yes" in done.err
-    done = two_workers.inside("eval", cases, "--systems", "alone", "--yes", "--max-cost", "1")
-    assert (done.code, len(two_workers.posts)) == (3, 0), "a limit that cannot be enforced"
-    explained(done)
+    told = ("12 runs: about 12 calls", "unknown: no price is known for alpha, beta", "--yes")
+    two_workers.ends(2, "eval", cases, "--systems", "alone", out="", told=told)
+    two_workers.fails(3, "eval", cases, "--systems", "alone", "--yes", "--max-cost", "1")  # it cannot be enforced
+    assert two_workers.posts == []
 
 
 def test_a_free_evaluation_starts_at_once(two_workers: Stage, cases: Path) -> None:
@@ -130,8 +126,7 @@ def test_a_terminal_asks_for_confirmation(two_workers: Stage, cases: Path, answe
 def test_only_systems_that_plan_look_for_the_conductor_model(two_workers: Stage, cases: Path) -> None:
     two_workers.configure(conductor="openai/gpt")
     two_workers.ends(4, "eval", cases, "--yes", "--json", "--n", "2", "--systems", "conductor", told="OPENAI_API_KEY")
-    workers = two_workers.inside("eval", cases, "--yes", "--json", "--n", "2", "--systems", "alone")
-    assert (workers.code, workers.json["conductor"]) == (0, None)
+    assert two_workers.ok("eval", cases, "--yes", "--json", "--n", "2", "--systems", "alone").json["conductor"] is None
 
 
 def cut_off(stage: Stage, *arguments: str | Path, by: signal.Signals) -> Done:
@@ -148,14 +143,16 @@ def cut_off(stage: Stage, *arguments: str | Path, by: signal.Signals) -> Done:
     stage.models["beta"] = held
     with stage.start("eval", *arguments, "--systems", "alone", "--parallel", "1", "--yes", "--json") as process:
         assert waits.wait(30)
-        os.killpg(process.pid, by)
-        done = finished(process)
+        done = stopped(process, by)
     stage.models = scripts
     return done
 
 
-def test_a_killed_evaluation_is_continued_by_the_same_command(two_workers: Stage, cases: Path) -> None:
-    cut_off(two_workers, cases, by=signal.SIGKILL)
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_an_evaluation_that_was_ended_goes_on(two_workers: Stage, cases: Path, by: signal.Signals) -> None:
+    done = cut_off(two_workers, cases, by=by)
+    assert (done.code, done.out) == (128 + by, "")
+    assert by == signal.SIGKILL or "of 12 runs are stored; the same command continues" in done.err
     before = len(two_workers.posts)
     assert 0 < sum(system["n"] for system in two_workers.ok("eval", "--show", "last", "--json").json["systems"]) < 12
     assert len(two_workers.posts) == before
@@ -163,18 +160,6 @@ def test_a_killed_evaluation_is_continued_by_the_same_command(two_workers: Stage
     assert len(two_workers.posts) - before < 12 - 4
     found = {name: (system["right"], system["n"]) for name, system in by_name(done.json).items()}
     assert found == {"alone:alpha": (4, 6), "alone:beta": (2, 6)}
-
-
-@pytest.mark.parametrize(("by", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_stopped_evaluation_prints_how_to_continue(
-    two_workers: Stage, cases: Path, by: signal.Signals, code: int
-) -> None:
-    done = cut_off(two_workers, cases, by=by)
-    assert (done.code, done.out) == (code, "")
-    assert "of 12 runs are stored; the same command continues" in done.err
-    before = len(two_workers.posts)
-    assert by_name(two_workers.ok("eval", cases, "--systems", "alone", "--yes", "--json").json)["alone:beta"]["n"] == 6
-    assert len(two_workers.posts) - before < 12 - 4
 
 
 def test_a_stored_evaluation_is_shown_without_its_models(two_workers: Stage, cases: Path) -> None:
@@ -296,14 +281,10 @@ def test_print_cases_prints_built_in_sets(two_workers: Stage, tmp_path: Path) ->
     ids=" ".join,
 )
 def test_invalid_command_lines_have_exit_code_2(two_workers: Stage, arguments: tuple[str, ...]) -> None:
-    done = two_workers.inside("eval", *arguments)
-    assert (done.code, done.out, len(two_workers.posts)) == (2, "", 0)
-    explained(done)
+    two_workers.costs_nothing(2, "eval", *arguments, out="")
 
 
-def test_the_rehearsal_set_runs_the_demo_workers(
-    two_workers: Stage, tiny: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_rehearsal_runs_the_demo_workers(two_workers: Stage, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rehearsal_workers, "model_path", lambda _: tiny)
     done = two_workers.ok("eval", "rehearsal", "--systems", "alone,best-routing", "--n", "3", "--json")
     assert set(by_name(done.json)) == {*(f"alone:{name}" for name in rehearsal_workers.NAMES), "best-routing"}
@@ -352,3 +333,48 @@ def test_a_simulated_trial_says_that_it_is_one(stage: Stage) -> None:
     done = stage.ok("try", "--rehearsal", "--n", "4")
     assert "A simulation" in done.out
     assert "4 questions of rehearsal" in done.out
+
+
+MATH = "HuggingFaceH4/MATH-500"
+ROWS = "\n".join(
+    json.dumps({"problem": f"What is {n} + 1?", "answer": f"{n + 1}", "unique_id": f"q{n}"}) for n in range(60)
+).encode()
+
+
+@pytest.fixture
+def suites(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A hub with one suite."""
+    with hub() as server:
+        server.commit(MATH, {"test.jsonl": ROWS})
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        read_environment()
+        yield server
+
+
+def test_a_suite_is_fetched_by_name_once(stage: Stage, suites: Hub) -> None:
+    first = stage.inside("eval", "math500", "--n", "3", "--print-cases")
+    assert (first.code, len(first.events), len(suites.fetched)) == (0, 3, 1), first.err
+    suites.commit(MATH, {"test.jsonl": ROWS.replace(b"What", b"Tell")})
+    assert (stage.inside("eval", "math500", "--n", "3", "--print-cases").out, len(suites.fetched)) == (first.out, 1)
+
+
+def test_a_suite_that_was_changed_is_refused(stage: Stage, suites: Hub) -> None:
+    assert stage.inside("eval", "math500", "--print-cases").code == 0
+    (path,) = stage.home.rglob("suites/math500/test.jsonl")
+    path.write_bytes(ROWS.replace(b"1", b"2"))
+    stage.ends(5, "eval", "math500", "--print-cases", told="its hash has changed")
+    path.unlink()
+    (commit,) = suites.repos[MATH].commits
+    suites.repos[MATH].commits[commit]["test.jsonl"] = ROWS.replace(b"1", b"3")
+    stage.ends(5, "eval", "math500", "--print-cases", told="has another hash than before")
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("refusal", "says"),
+    [(Refusal(status=404), "math500"), (gated(), "is gated"), (Refusal(status=200, body=b"[]"), "like a model hub")],
+)
+def test_a_hub_that_refuses_is_told_with_a_way_on(refusal: Refusal, says: str, stage: Stage, suites: Hub) -> None:
+    suites.refusals = [refusal] * 8
+    told = (says, f"/datasets/{MATH}; with a file that you have: conductor eval math500 --from FILE")
+    stage.ends(5, "eval", "math500", "--print-cases", out="", told=told)

@@ -1,19 +1,25 @@
-"""Every exit code but those of signals, reached with a server or a model file, and the lines that explain it."""
+"""Every exit code but those of signals, and what is said of it; nothing is recovered in silence, no bug is made up."""
 
 from __future__ import annotations
 
+import errno
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from conductor_cli.cli.entry import _unexpected
 from tests.cli.stage import PLANNER, THREE, TWO, Stage, breaks, explained, refuses, says, stalls
+from tests.servers import Script
 from tests.tiny_gguf import Extra, make
 
 
 def test_3_for_a_setting_that_cannot_be_used(stage: Stage) -> None:
     stage.configure("[limits]\nsteps = 'many'")
-    done = stage.fails(3, "ask", "hi")
-    assert f"{stage.config}, line 4: limits.steps is 'many'; expected a whole number from 1 to 5" in done.err
+    told = f"{stage.config}, line 4: limits.steps is 'many'; expected a whole number from 1 to 5"
+    stage.costs_nothing(3, "ask", "hi", told=told)
 
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic"])
@@ -22,9 +28,19 @@ def test_4_for_a_missing_key(stage: Stage, kind: str) -> None:
     stage.fails(4, "ask", "hi", told=(f"{kind.upper()}_API_KEY", f"conductor keys set {kind}"))
 
 
-def test_4_for_a_refused_key(stage: Stage) -> None:
-    stage.models = {"alpha": refuses(401, "bad key"), "beta": refuses(401, "bad key")}
-    stage.fails(4, "ask", "hi")
+@pytest.mark.parametrize(
+    ("model", "code", "out", "told"),
+    [
+        (refuses(401, "bad key"), 4, "", ""),
+        (breaks("The first half"), 7, "The first half\n", "partial"),
+        (says("It goes on and", finish="length"), 7, "It goes on and\n", ""),
+    ],
+    ids=["a refused key", "a worker dies in mid-stream", "an answer is cut by its token limit"],
+)
+def test_4_or_7_for_the_end_of_the_last_worker(stage: Stage, model: Script, code: int, out: str, told: str) -> None:
+    stage.configure(workers=("alpha",))
+    stage.models["alpha"] = model
+    stage.fails(code, "ask", "hi", out=out, told=told)
 
 
 def test_5_without_a_conductor_model(stage: Stage) -> None:
@@ -53,10 +69,7 @@ def test_6_when_a_limit_is_reached(stage: Stage, flag: str, value: str) -> None:
     stage.configure("[limits]\nattempts = 1\nparallel = 1", workers=workers, conductor=PLANNER)
     stage.plan = THREE
     stage.models = {name: says(f"{name} answers", read=300, written=900) for name in ("alpha", "beta")}
-    done = stage.inside("ask", "hi", flag, value)
-    assert (done.code, done.out) == (6, "beta answers\n")
-    explained(done)
-    assert "limit" in done.err
+    stage.fails(6, "ask", "hi", flag, value, out="beta answers\n", told="limit")
 
 
 def test_6_when_time_is_up(stage: Stage) -> None:
@@ -67,23 +80,82 @@ def test_6_when_time_is_up(stage: Stage) -> None:
     explained(done)
 
 
-def test_7_when_the_last_worker_dies_in_mid_stream(stage: Stage) -> None:
-    stage.configure(workers=("alpha",))
-    stage.models["alpha"] = breaks("The first half")
-    done = stage.inside("ask", "hi")
-    assert (done.code, done.out) == (7, "The first half\n")
-    explained(done)
-    assert "partial" in done.err
-
-
-def test_7_when_the_answer_is_cut_by_its_token_limit(stage: Stage) -> None:
-    stage.models["alpha"] = says("It goes on and", finish="length")
-    done = stage.inside("ask", "hi")
-    assert (done.code, done.out) == (7, "It goes on and\n")
-    explained(done)
-
-
 def test_8_when_no_worker_can_be_reached(stage: Stage) -> None:
     dead = '[workers.{0}]\nkind = "openai-compatible"\nbase_url = "http://127.0.0.1:1/v1"\nmodel = "m"\n'
     stage.configure("[limits]\nattempts = 1\n" + dead.format("alpha") + dead.format("beta"), workers=())
     stage.fails(8, "ask", "hi")
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (500, "alpha failed: {host}: server error (500): no"),
+        (404, "alpha failed: {host}: model or URL not found (404): no; hint: check the worker's model and base_url"),
+        (401, "key missing or rejected (401): no; hint: conductor keys set openai-compatible --base-url {url}"),
+    ],
+)
+def test_a_script_is_told_who_answered_instead_and_why(stage: Stage, status: int, reason: str) -> None:
+    stage.models = {"alpha": refuses(status)}
+    done = stage.ok("ask", "1+1", out="beta answers\n")
+    (line,) = done.err.splitlines()
+    assert line.startswith("conductor: step 1: beta answered instead of alpha; ")
+    assert reason.format(host=stage.url.removeprefix("http://").removesuffix("/v1"), url=stage.url) in line
+
+
+@pytest.mark.parametrize("flags", [("-q", "ask", "1+1"), ("ask", "1+1", "--progress", "none")])
+def test_silence_that_was_asked_for_is_kept(stage: Stage, flags: tuple[str, ...]) -> None:
+    stage.models = {"alpha": refuses(500)}
+    done = stage.inside(*flags)
+    assert (done.code, done.out, done.err) == (0, "beta answers\n", "")
+
+
+def test_a_worker_without_a_key_is_told(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    stage.configure('[limits]\nattempts = 1\n[workers.remote]\nkind = "openai"')
+    done = stage.inside("ask", "1+1")
+    assert done.out == "alpha answers\n"
+    (line,) = done.err.splitlines()
+    assert line.startswith("conductor: note: remote is left out: ")
+    assert "OPENAI_API_KEY is not set; hint: export OPENAI_API_KEY=…, or conductor keys set openai" in line
+
+
+WITHOUT_THREADS = """
+import sys, threading
+left = int(sys.argv.pop(1))
+start = threading._start_new_thread
+def refuse(*arguments):
+    global left
+    left -= 1
+    if left < 0:
+        raise RuntimeError("can't start new thread")
+    return start(*arguments)
+threading._start_new_thread = refuse
+from conductor_cli.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_system_without_threads_is_named(stage: Stage, left: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_THREADS, str(left), "ask", "--rehearsal", "How many letters has apple"],
+        env=stage.environ(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 3
+    assert "the system allows no further thread or process\n  end other programs" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (errno.EAGAIN, "no further thread or process"),
+        (errno.EMFILE, "no further open file"),
+        (errno.ENFILE, "open file"),
+    ],
+)
+def test_what_is_used_up_is_named(number: int, said: str) -> None:
+    error = _unexpected(OSError(number, os.strerror(number)))
+    assert (error.exit_code, said in error.message) == (3, True)
+    full = _unexpected(BlockingIOError(errno.EAGAIN, "write could not complete without blocking"))
+    assert "thread" not in full.message

@@ -1,9 +1,13 @@
-"""`conductor trace`: what is stored, shown, replayed, verified, run again and removed."""
+"""`conductor trace`: what is stored, shown (in a browser, too), replayed, verified, run again and removed."""
 
 from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -109,15 +113,13 @@ def test_a_foreign_file_is_named(stage: Stage, command: list[str]) -> None:
 
 def test_verify_names_the_lines_and_repair_keeps_the_rest(stage: Stage) -> None:
     run = asked(stage)
-    done = stage.inside("trace", "verify")
-    assert (done.code, done.out.split(",")[0]) == (0, f"{run}: whole")
+    assert stage.ok("trace", "verify").out.split(",")[0] == f"{run}: whole"
     path = unpack(stage.traces / f"{run}.jsonl")
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:2], b"\0\0\n", *lines[3:]]))
     assert stage.ends(1, "trace", "verify", run).out == f"{run}: not whole\n  line 3 was changed: it has NUL bytes\n"
     assert "line 3 is incomplete or left out" in stage.inside("trace", "show").out
-    done = stage.inside("trace", "verify", "--all", "--repair")
-    assert (done.code, done.out.splitlines()[-1]) == (0, "1 run, 0 not whole")
+    assert stage.ok("trace", "verify", "--all", "--repair").out.splitlines()[-1] == "1 run, 0 not whole"
     assert path.with_name(f"{run}.jsonl.damaged-1").read_bytes().count(b"\0") == 2
     assert stage.inside("trace", "verify", "--json").json[0]["whole"] is True
     assert "the trace was repaired: line 3 was set aside" in stage.inside("trace", "show").out
@@ -155,9 +157,15 @@ def test_list_can_be_filtered(stage: Stage) -> None:
     assert stage.inside("trace", "list", "--state", "failed").err == "no matching runs\n"
 
 
-@pytest.mark.parametrize("options", [["--state", "odd"], ["--since", "soon"], ["--since", "30m"]])
-def test_invalid_filters_are_usage_errors(stage: Stage, options: list[str]) -> None:
-    stage.fails(2, "trace", "list", *options)
+@pytest.mark.parametrize(
+    "line",
+    [
+        "list --state odd", "list --since soon", "list --since 30m", "rm", "rm last --keep 1", "rm last --dry-run",
+        "rm --older-than old", "rm --older-than 1m", "rm --keep -1",
+    ],
+)  # fmt: skip
+def test_runs_that_are_not_named_as_they_can_be_are_a_usage_error(stage: Stage, line: str) -> None:
+    stage.fails(2, "trace", *line.split())
 
 
 def test_search_shows_the_matching_texts(stage: Stage) -> None:
@@ -228,12 +236,6 @@ def test_old_runs_are_deleted_by_age_and_number(stage: Stage) -> None:
     assert [entry["run"] for entry in stage.inside("trace", "list", "--json").json] == [runs[3], runs[2]]
 
 
-def test_a_removal_names_runs_or_says_which_are_old(stage: Stage) -> None:
-    wrong: list[list[str]] = [[], ["last", "--keep", "1"], ["last", "--dry-run"]]
-    for options in (*wrong, ["--older-than", "old"], ["--older-than", "1m"], ["--keep", "-1"]):
-        stage.fails(2, "trace", "rm", *options)
-
-
 def test_traces_can_be_shown_with_broken_settings(stage: Stage) -> None:
     asked(stage)
     stage.config.write_text("no = [toml")
@@ -260,3 +262,46 @@ def test_a_removal_of_old_runs_asks_on_a_terminal(stage: Stage) -> None:
             shown.program.sendline(answer)
             assert shown.end() == 0
         assert len(list(stage.traces.iterdir())) == left
+
+
+PAGE = "import pathlib, sys, urllib.request as r; pathlib.Path(sys.argv[1]).write_bytes(r.urlopen(sys.argv[2]).read())"
+
+
+@pytest.fixture
+def browser(stage: Stage) -> tuple[dict[str, str], Path]:
+    """Variables by which a browser is found that stores the page in the file."""
+    script, page = stage.home / "browser.py", stage.home / "page.html"
+    script.write_text(PAGE)
+    return {"BROWSER": f"{sys.executable} {script} {page} %s"}, page
+
+
+def test_a_run_is_shown_in_the_browser(stage: Stage, browser: tuple[dict[str, str], Path]) -> None:
+    variables, page = browser
+    stage.ok("ask", "How are you?")
+    done = stage.run("trace", "show", "--open", env=variables)  # its end waits for that of the browser
+    assert (done.code, done.out, done.err) == (0, "", "")
+    assert "alpha answers" in page.read_text()
+
+
+def test_without_a_browser_the_file_is_named(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(stage.home))
+    stage.ok("ask", "How are you?")
+    file = Path(stage.ok("trace", "show", "last", "--open").out.strip())
+    assert "alpha answers" in file.read_text()
+    assert file.stat().st_mode & 0o077 == 0
+
+
+def test_serve_prints_the_address_of_its_page_and_opens_it(stage: Stage, browser: tuple[dict[str, str], Path]) -> None:
+    variables, page = browser
+    os.mkfifo(page)  # what reads it waits for the browser
+    with stage.start("serve", "--port", "0", "--open", env=variables, stdout=subprocess.PIPE) as server:
+        try:
+            assert server.stdout is not None
+            lines = [server.stdout.readline().decode() for _ in range(5)]
+            address = lines[0].split()[-1]
+            assert f"  the page, to ask and to look at runs: {address}/\n" in lines
+            assert "<title>conductor</title>" in page.read_text()
+        finally:
+            server.terminate()
