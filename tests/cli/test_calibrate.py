@@ -91,8 +91,7 @@ def test_exit_code_8_if_no_worker_could_be_reached(two_workers: Stage, cases: Pa
 
 @pytest.mark.parametrize("arguments", [("none.jsonl",), ("--workers", "nobody")], ids=" ".join)
 def test_a_wrong_command_line_calls_nobody(two_workers: Stage, arguments: tuple[str, ...]) -> None:
-    two_workers.fails(2, "workers", "calibrate", *arguments, "--yes")
-    assert two_workers.posts == []
+    two_workers.costs_nothing(2, "workers", "calibrate", *arguments, "--yes")
 
 
 def test_a_damaged_file_of_cards_is_moved_aside(two_workers: Stage, cases: Path) -> None:

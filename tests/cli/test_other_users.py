@@ -83,9 +83,7 @@ def test_a_crash_leaves_no_copy_of_the_memory(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(("words", "forbidden"), [((), 1), (("--debug",), 0)], ids=["always", "with --debug"])
-def test_who_looks_for_a_crash_may_keep_the_users_limit(
-    monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], forbidden: int
-) -> None:
+def test_debug_keeps_the_core_limit(monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], forbidden: int) -> None:
     done: list[int] = []
     monkeypatch.setattr(entry, "forbid_core_dumps", lambda: done.append(1))
     monkeypatch.setattr(sys, "argv", ["conductor", *words, "config", "show"])

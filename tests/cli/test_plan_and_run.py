@@ -69,14 +69,13 @@ def test_stdin_is_either_the_plan_or_a_file(stage: Stage) -> None:
 
 def test_run_takes_a_file_and_needs_no_conductor_model(stage: Stage, tmp_path: Path) -> None:
     file = written(tmp_path, steps=[{"worker": "beta", "subtask": "Answer."}])
-    stage.configure(conductor="-")
-    stage.config.write_text(stage.config.read_text().replace('model = "-"', 'model = ""'))
+    stage.configure(conductor=None)
     assert stage.inside("run", file, "--format", "json").json["answer"] == "beta answers"
 
 
 def test_a_plan_with_a_step_on_the_conductor_needs_one(stage: Stage, tmp_path: Path) -> None:
     file = written(tmp_path)
-    stage.config.write_text(stage.config.read_text().replace("[conductor]\nmodel", "[conductor]\n#"))
+    stage.configure(conductor=None)
     stage.fails(5, "run", file, "--recursion", "1")
 
 
@@ -139,8 +138,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("what", WRONG)
 def test_a_wrong_plan_is_refused_with_the_place(stage: Stage, tmp_path: Path, what: str) -> None:
     change, said = WRONG[what]
-    stage.fails(2, "run", written(tmp_path, **change), told=said)
-    assert stage.server.requests == []
+    stage.costs_nothing(2, "run", written(tmp_path, **change), told=said)
 
 
 @pytest.mark.parametrize("text", ["", "no json", "[" * 100_000])

@@ -33,10 +33,7 @@ FAR = '[workers.far]\nkind = "openai-compatible"\nbase_url = "http://192.0.2.1/v
 )
 def test_what_allows_nothing_ends_before_any_call(stage: Stage, flags: tuple[str, ...], code: int, said: str) -> None:
     stage.configure()
-    done = stage.inside("ask", "How many?", *flags)
-    assert (done.code, done.out) == (code, "")
-    assert said in done.err
-    assert stage.posts == []
+    stage.costs_nothing(code, "ask", "How many?", *flags, out="", told=said)
 
 
 @pytest.mark.parametrize("command", [("plan", "x"), ("run", "PLAN"), ("eval", "CASES", "--yes")])
@@ -45,10 +42,9 @@ def test_a_mistyped_rule_ends_every_command(stage: Stage, tmp_path: Path, comman
     (tmp_path / "PLAN").write_text(json.dumps({"version": 1, "question": {"text": "What?"}, "steps": steps}))
     (tmp_path / "CASES").write_text('{"id": "1", "question": "1+1?", "answer": "2", "scorer": "exact"}\n')
     words = [str(tmp_path / word) if word.isupper() else word for word in command]
-    done = stage.inside(*words, "--deny", "btea", given="What?\n")
-    assert (done.code, done.out) == (2, "")
-    assert "no worker matches 'btea'\n  did you mean beta?" in done.err
-    assert stage.posts == []
+    stage.costs_nothing(
+        2, *words, "--deny", "btea", given="What?\n", out="", told="no worker matches 'btea'\n  did you mean beta?"
+    )
 
 
 def test_a_rule_may_name_a_provider_or_a_worker_that_the_run_does_not_use(stage: Stage) -> None:

@@ -39,9 +39,7 @@ def test_a_batch_on_ray_asks_each_question_once_and_goes_on_without_it(one: Stag
     assert len(one.asked("alpha")) == asked
 
 
-def test_an_evaluation_on_a_node_runs_each_case_once_and_goes_on_without_it(
-    one: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_evaluation_on_nodes_runs_cases_once(one: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that no worker answers is counted as failed; the same command, here without Ray, runs only that again.
 
     The node is one of this process, to which everything goes as bytes, as to an actor of Ray.

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from tests.cli.stage import Stage, explained, says
+from tests.cli.stage import Stage, says
 
 QUESTION: Final = "Find the capital of Japan, then spell it backwards."
 
@@ -35,33 +35,26 @@ def test_other_questions_are_refused_with_what_the_demo_can_do(stage: Stage, com
         (["--mode", "ultra"], "trained to plan"),
     ],
 )  # fmt: skip
-def test_what_the_demo_models_cannot_read_or_do_is_refused(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str], told: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("notes.txt").write_text("Tokyo")
-    stage.fails(2, "ask", "--rehearsal", QUESTION, *more, told=told)
+def test_what_the_demo_models_cannot_do_is_refused(stage: Stage, tmp_path: Path, more: list[str], told: str) -> None:
+    (tmp_path / "notes.txt").write_text("Tokyo")
+    stage.fails(2, "ask", "--rehearsal", QUESTION, *more, cwd=tmp_path, told=told)
 
 
 def test_a_stopped_demo_run_is_resumed_by_the_demo_models(stage: Stage) -> None:
     plan = stage.inside("plan", "--rehearsal", QUESTION).out
     stopped = stage.inside("run", "-", "--rehearsal", "--max-calls", "1", given=plan)
     assert (stopped.code, stopped.out.strip()) == (6, "TOKYO")
-    done = stage.inside("ask", "--resume", "last")
-    assert (done.code, done.out.strip()) == (0, "OYKOT")
+    assert stage.ok("ask", "--resume", "last").out.strip() == "OYKOT"
     assert stage.server.requests == []
 
 
 def test_a_worker_that_cannot_do_its_step_says_so(stage: Stage) -> None:
     steps = [{"worker": "opposites", "subtask": "capital of FRANCE", "access": []}]
     plan = json.dumps({"format": 1, "question": "capital of France", "steps": steps})
-    done = stage.inside("run", "-", "--rehearsal", given=plan)
-    assert (done.code, done.out) == (1, "")
-    assert "no answer: opposites cannot do step 1, 'capital of FRANCE'" in done.err
-    explained(done)
+    said = "no answer: opposites cannot do step 1, 'capital of FRANCE'"
+    stage.fails(1, "run", "-", "--rehearsal", given=plan, out="", told=said)
 
 
 def test_another_conductor_can_plan_for_the_demo_workers(stage: Stage) -> None:
     stage.models["alpha"] = says("E | - | capital of Japan\nA | 1 | spell it backwards")
-    done = stage.inside("ask", "--rehearsal", "--conductor", f"{stage.url}", QUESTION)
-    assert (done.code, done.out.strip()) == (0, "OYKOT")
+    assert stage.ok("ask", "--rehearsal", "--conductor", f"{stage.url}", QUESTION).out.strip() == "OYKOT"

@@ -18,8 +18,8 @@ import pytest
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.redact import REDACTED, Secrets
 from conductor_cli.models.catalog import open_model, secrets_around
-from tests.cli.stage import PLANNER, Done, Stage, replies, says
-from tests.servers import Script, SeenStep, Wire, delta, usage
+from tests.cli.stage import PLANNER, Done, Stage, replies, says, sends
+from tests.servers import Script, delta, usage
 from tests.traces.stored import trace_bytes
 
 KEY = 'sk-planted/Zq+82&71"key=='
@@ -67,11 +67,8 @@ def searched(stage: Stage, *shown: Done) -> None:
 
 def error(status: int, text: str, code: str = "") -> Script:
     """A provider that repeats the key in its error."""
-
-    async def script(seen: SeenStep, wire: Wire) -> None:
-        await wire.json({"error": {"message": text, "type": text, "code": code or text, "param": text}}, status)
-
-    return script
+    said = {"message": text, "type": text, "code": code or text, "param": text}
+    return replies(json.dumps({"error": said}), "application/json", status)
 
 
 def everything() -> str:
@@ -84,20 +81,8 @@ def streamed(text: str, size: int) -> Script:
 
 
 def thinking(text: str) -> Script:
-    async def script(seen: SeenStep, wire: Wire) -> None:
-        await wire.head()
-        pieces = ({"choices": [{"delta": {"reasoning_content": letter}}]} for letter in text)
-        await wire.frames(*pieces, delta("done"), delta(finish="stop"), usage(1, 1), "[DONE]")
-
-    return script
-
-
-def in_band(text: str) -> Script:
-    async def script(seen: SeenStep, wire: Wire) -> None:
-        await wire.head()
-        await wire.frames({"error": {"message": text, "code": 500}})
-
-    return script
+    pieces = (delta(reasoning_content=letter) for letter in text)
+    return sends(*pieces, delta("done"), delta(finish="stop"), usage(1, 1), "[DONE]")
 
 
 PLANTED: dict[str, Script] = {
@@ -106,7 +91,7 @@ PLANTED: dict[str, Script] = {
     "encoded at the cut": error(400, "x" * 290 + quote(KEY, safe="")),
     "overloaded": error(503, everything()),
     "rate": error(429, everything(), "rate_limit_exceeded"),
-    "in the stream": in_band(everything()),
+    "in the stream": sends({"error": {"message": everything(), "code": 500}}),
     "web page": replies(f"<html><body>{everything()}</body></html>", "text/html"),
     "bad status page": replies(f"<html><body>{everything()}</body></html>", "text/html", 500),
     "garbage": replies(f"data: {everything()}\n\n", "text/event-stream"),
@@ -189,15 +174,6 @@ def test_an_evaluation_holds_a_key_only_where_its_user_wrote_it(keyed: Stage, tm
     assert json.loads(copy.read_text())["question"] == case["question"]
     copy.unlink()
     searched(keyed, *shown)
-
-
-def test_a_key_from_a_variable_is_hidden_as_well(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MY_OWN_VARIABLE", KEY)
-    stage.configure(workers={"alpha": 'key_env = "MY_OWN_VARIABLE"'})
-    stage.models = {"alpha": streamed(f"it is {KEY}.", 5)}
-    done = stage.ok("ask", "why?", "--format", "json")
-    assert done.json["answer"] == f"it is {REDACTED}."
-    searched(stage, done)
 
 
 def test_litellms_errors_hold_no_key(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,6 +41,10 @@ def found(home: Path, **changes: object) -> Findings:
     return replace(here, **changes)  # type: ignore[arg-type]
 
 
+def workers(stage: Stage) -> list[str]:
+    return [item.worker.name for item in load_settings(stage.environ()).workers]
+
+
 def steps(stage: Stage) -> dict[str, dict[str, object]]:
     done = stage.ok("setup", "--json")
     return {step["name"]: step for step in done.json["proposal"]}
@@ -124,18 +128,15 @@ def test_discovered_workers_are_proposed_once(stage: Stage, home: Path) -> None:
         ((None, Price(input=Decimal(1), output=Decimal(5))), ["limits.tokens", "limits.tokens_day"]),
     ],
 )
-def test_limits_are_in_a_unit_that_can_be_enforced(
-    stage: Stage, prices: tuple[Price | None, ...], names: list[str]
-) -> None:
+def test_limits_are_in_an_enforceable_unit(stage: Stage, prices: tuple[Price | None, ...], names: list[str]) -> None:
     stage.configure(workers=())
     kinds = [Worker(name=f"w{number}", kind="openai-compatible", price=price) for number, price in enumerate(prices)]
     settings = load_settings(stage.environ(), {"conductor.model": ""})
     assert [step.name for step in propose_limits(kinds, settings) if not step.done] == names
 
 
-def test_json_without_yes_only_proposes(fresh: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GEMINI_API_KEY", KEY)
-    done = fresh.ok("setup", "--json")
+def test_json_without_yes_only_proposes(fresh: Stage) -> None:
+    done = fresh.ok("setup", "--json", env={"GEMINI_API_KEY": KEY})
     assert KEY not in done.out
     assert done.json["done"] is None
     assert done.json["found"]["keys"] == "gemini in GEMINI_API_KEY"
@@ -149,10 +150,9 @@ def test_json_without_yes_only_proposes(fresh: Stage, monkeypatch: pytest.Monkey
 
 def test_yes_does_everything_once(fresh: Stage, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GEMINI_API_KEY", KEY)
-    done = fresh.ok("setup", "--yes", "--json", "--model", str(tiny))
-    assert all(item["ok"] for item in done.json["done"])
+    assert all(item["ok"] for item in fresh.ok("setup", "--yes", "--json", "--model", str(tiny)).json["done"])
     settings = load_settings(fresh.environ())
-    assert [item.worker.name for item in settings.workers] == ["gemini"]
+    assert workers(fresh) == ["gemini"]
     assert settings["conductor.model"]
     assert settings["limits.cost"] or settings["limits.tokens"]
     before = fresh.own.read_bytes()
@@ -162,12 +162,11 @@ def test_yes_does_everything_once(fresh: Stage, tiny: Path, monkeypatch: pytest.
     assert fresh.own.read_bytes() == before
 
 
-def test_config_toml_is_never_changed(stage: Stage, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GEMINI_API_KEY", KEY)
+def test_config_toml_is_never_changed(stage: Stage) -> None:
     stage.configure('# mine\n[limits]\ncost = 1\ncost_day = 2\n[workers.g]\nkind = "gemini"', workers=())
     before = stage.config.read_bytes()
-    done = stage.inside("setup", "--yes", "--json", "--model", "none")
-    assert (done.code, done.json["done"]) == (0, [])
+    env = {"GEMINI_API_KEY": KEY}
+    assert stage.ok("setup", "--yes", "--json", "--model", "none", env=env).json["done"] == []
     assert stage.config.read_bytes() == before
     assert not stage.own.exists()
 
@@ -181,12 +180,11 @@ def test_other_steps_are_done_after_a_failure(fresh: Stage, monkeypatch: pytest.
     assert by["worker"]["ok"]
     assert not by["model"]["ok"]
     assert "HF_HUB_OFFLINE" in done.err
-    assert [item.worker.name for item in load_settings(fresh.environ()).workers] == ["gemini"]
+    assert workers(fresh) == ["gemini"]
 
 
-def test_without_a_terminal_nothing_is_changed(fresh: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GEMINI_API_KEY", KEY)
-    done = fresh.fails(2, "setup")
+def test_without_a_terminal_nothing_is_changed(fresh: Stage) -> None:
+    done = fresh.fails(2, "setup", env={"GEMINI_API_KEY": KEY})
     assert "conductor workers add gemini" in done.out
     assert "conductor model pull" in done.out
     assert not fresh.own.exists()
@@ -215,12 +213,13 @@ class Person:
             self.program.expect_exact(question)
             self.program.sendline(answer)
 
-    def end(self) -> tuple[int, str]:
+    def end(self, code: int = 0) -> str:
+        """Wait for the end with this exit code; what was to be seen."""
         self.program.expect(pexpect.EOF)
         self.program.close()
-        killed = self.program.signalstatus
-        code = int(self.program.exitstatus if killed is None else 128 + killed)
-        return code, self.seen.getvalue().replace("\r\n", "\n")
+        killed, text = self.program.signalstatus, self.seen.getvalue().replace("\r\n", "\n")
+        assert (self.program.exitstatus if killed is None else 128 + killed) == code, text
+        return text
 
 
 NO_KEY = ("skip):", "")  # no provider
@@ -231,12 +230,11 @@ def test_a_person_accepts_everything_but_the_model(fresh: Stage, columns: int) -
     person = Person(fresh, columns, GEMINI_API_KEY=KEY)
     person.answers(NO_KEY, ("Do this? [Y/n]", ""), ("Do these 2? [Y/n]", ""))
     person.answers(("Do this? [Y/n]", "no"), ("Run it? [Y/n]", ""), ("Measure them now? [y/N]", ""))
-    code, text = person.end()
-    assert code == 0, text
+    text = person.end()
     assert "SIRAP" in text
     assert KEY not in text
     settings = load_settings(fresh.environ())
-    assert [item.worker.name for item in settings.workers] == ["gemini"]
+    assert workers(fresh) == ["gemini"]
     assert settings["conductor.model"] == ""
     shown = text.partition("Run it?")[0].splitlines()
     assert all(len(line) <= columns or " " not in line[columns:] for line in shown), text
@@ -248,11 +246,10 @@ def test_a_typed_key_is_stored_and_adds_a_worker(fresh: Stage, keyring: str) -> 
     person.program.expect_exact("unreachable")
     person.answers(NO_KEY, ("Do this? [Y/n]", "y"), ("[Y/n]", "n"), ("[Y/n]", "n"), ("Run it? [Y/n]", "n"))
     person.answers(("Measure them now? [y/N]", ""))
-    code, text = person.end()
-    assert code == 0, text
+    text = person.end()
     assert KEY not in text
     assert [name for name, _ in items(keyring)] == ["mistral"]
-    assert [item.worker.name for item in load_settings(fresh.environ()).workers] == ["mistral"]
+    assert workers(fresh) == ["mistral"]
 
 
 @pytest.mark.parametrize(("answer", "measured"), [("", []), ("n", []), ("y", ["alpha", "beta"])])
@@ -262,8 +259,7 @@ def test_setup_ends_with_the_offer_to_measure_the_workers(stage: Stage, answer: 
     person.answers(NO_KEY, ("Run it? [Y/n]", "n"), ("Measure them now? [y/N]", answer))
     if measured:
         person.answers(("Continue? [y/N]", "y"))
-    code, text = person.end()
-    assert code == 0, text
+    text = person.end()
     assert "2 workers without a measured card: alpha, beta" in text
     assert "conductor workers calibrate" in text
     assert sorted({card.worker for card in load_settings(stage.environ()).cards.measured}) == measured
@@ -282,8 +278,7 @@ def test_a_mistyped_answer_is_asked_for_again(fresh: Stage) -> None:
     person = Person(fresh)
     person.answers(("skip):", "no-such-provider"), NO_KEY, ("Do this? [Y/n]", "maybe"))
     person.answers(("Do this? [Y/n]", "n"), ("Run it? [Y/n]", "n"))
-    code, text = person.end()
-    assert code == 0, text
+    text = person.end()
     assert "that is not a provider" in text
     assert "answer with" in text
 
@@ -294,12 +289,11 @@ def test_a_server_is_added_by_its_address(fresh: Stage) -> None:
     person.answers(("Model (Enter for alpha):", "beta"), ("skip):", fresh.url), ("Model (Enter for alpha):", ""))
     person.answers(NO_KEY, ("Do these 2? [Y/n]", ""), ("[Y/n]", "n"), ("[Y/n]", "n"), ("Run it? [Y/n]", "n"))
     person.answers(("Measure them now? [y/N]", ""))
-    code, text = person.end()
-    assert code == 0, text
+    text = person.end()
     assert "it offers alpha, beta" in text
     assert "is no place that lists models" in text
-    workers = [item.worker for item in load_settings(fresh.environ()).workers]
-    assert sorted((each.name, each.model, each.options["base_url"]) for each in workers) == [
+    found = [item.worker for item in load_settings(fresh.environ()).workers]
+    assert sorted((each.name, each.model, each.options["base_url"]) for each in found) == [
         ("alpha", "alpha", fresh.url), ("beta", "beta", fresh.url),
     ]  # fmt: skip
 
@@ -309,12 +303,11 @@ def test_ctrl_c_keeps_finished_steps(fresh: Stage) -> None:
     person.answers(NO_KEY, ("Do this? [Y/n]", "y"))
     person.program.expect_exact("[Y/n]")
     person.program.sendintr()
-    code, text = person.end()
-    assert code == 130
+    text = person.end(130)
     assert "stopped; finished steps are kept; to continue: conductor setup" in text
     assert "Traceback" not in text
     settings = load_settings(fresh.environ())
-    assert [item.worker.name for item in settings.workers] == ["gemini"]
+    assert workers(fresh) == ["gemini"]
     assert settings["limits.cost"] is None
 
 
@@ -323,7 +316,7 @@ def test_ctrl_d_is_a_no_to_every_question(fresh: Stage) -> None:
     for question in ("skip):", "Do this? [Y/n]", "Do this? [Y/n]", "Run it? [Y/n]"):
         person.program.expect_exact(question)
         person.program.sendeof()
-    assert person.end()[0] == 0
+    person.end()
     assert not fresh.own.exists()
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from conductor_cli.cli import terminal_input
 from conductor_cli.cli.keypress import keep_typed_text, restore_terminal
-from tests.cli.stage import TWO, Stage, explained, finished, stalls, until
+from tests.cli.stage import TWO, Stage, explained, finished, stalls, stopped, until
 from tests.cli.terminals import Gate
 
 if TYPE_CHECKING:
@@ -31,8 +31,7 @@ def test_ctrl_c_prints_the_partial_answer(stage: Stage) -> None:
     with stage.start("ask", "hi", "--progress", "plain") as process:
         assert process.stderr is not None
         assert any(b"step 2 of 2 started" in line for line in process.stderr)
-        os.killpg(process.pid, signal.SIGINT)
-        done = finished(process)
+        done = stopped(process)
     assert (done.code, done.out) == (130, "alpha answers\n")
     assert "resume: conductor ask --resume" in done.err
 
@@ -41,8 +40,7 @@ def test_a_run_that_ctrl_c_ends_while_it_is_planned_is_cancelled(stage: Stage) -
     stage.models["planner"] = stalls("alp")
     with stage.start("ask", "hi", "--format", "jsonl") as process:
         until(process.stdout, "plan_delta")
-        os.killpg(process.pid, signal.SIGINT)
-        done = finished(process)
+        done = stopped(process)
     assert done.code == 130
     assert done.events[-1]["kind"] == "run_failed"
     explained(done)
@@ -110,14 +108,11 @@ def test_process_that_ends_at_once_leaves_the_terminal_as_it_was(monkeypatch: py
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_signal_before_the_run_ends_the_process_quietly(
-    stage: Stage, tmp_path: Path, number: signal.Signals, code: int
-) -> None:
+def test_signal_before_the_run_ends_it_quietly(stage: Stage, tmp_path: Path, number: signal.Signals, code: int) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with stage.start("ask", "hi", "-f", pipe) as process, pipe.open("wb"):
-        os.killpg(process.pid, number)
-        done = finished(process)
+        done = stopped(process, number)
     assert (done.code, done.out, done.err) == (code, "", "")
     assert not stage.traces.exists()
 
@@ -128,8 +123,7 @@ def test_sigterm_and_sighup_complete_the_trace(stage: Stage, number: signal.Sign
     stage.models["beta"] = stalls()
     with stage.start("ask", "hi", "--format", "jsonl") as process:
         until(process.stdout, "step_started", 2)
-        os.killpg(process.pid, number)
-        done = finished(process)
+        done = stopped(process, number)
     assert done.code == 143
     (entry,) = stage.inside("trace", "list", "--json").json
     assert entry["state"] == "cancelled"

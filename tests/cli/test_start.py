@@ -118,10 +118,7 @@ def test_help_and_version_go_to_stdout(stage: Stage, arguments: list[str]) -> No
 
 @pytest.mark.parametrize("arguments", [[], ["trace"], ["workers"], ["config"], ["model"]])
 def test_without_a_command_the_help_is_on_stderr(stage: Stage, arguments: list[str]) -> None:
-    done = stage.inside(*arguments)
-    assert (done.code, done.out) == (2, "")
-    assert "Usage: conductor" in done.err
-    assert arguments or "Everyday:" in done.err
+    stage.ends(2, *arguments, out="", told="Usage: conductor" if arguments else ("Usage: conductor", "Everyday:"))
 
 
 @pytest.mark.parametrize(
@@ -181,8 +178,7 @@ def test_options_of_every_command_may_follow_it(stage: Stage, tmp_path: Path) ->
     other.write_text(stage.config.read_text().replace("[limits]", "[limits]\nsteps = 2"))
     for line in ("--config FILE config show limits.steps", "config --config FILE show limits.steps",
                  "config show limits.steps --config FILE"):  # fmt: skip
-        done = stage.inside(*line.replace("FILE", str(other)).split())
-        assert (done.code, done.out) == (0, "2\n"), line
+        stage.ok(*line.replace("FILE", str(other)).split(), out="2\n")
     stage.plan = "nonsense"
     assert "plan" in stage.inside("ask", "hi").err
     assert stage.inside("ask", "-q", "hi").err == ""
@@ -201,8 +197,7 @@ def test_a_bug_is_reported_as_one(stage: Stage, monkeypatch: pytest.MonkeyPatch)
         raise ZeroDivisionError("by zero")
 
     monkeypatch.setattr("conductor_cli.cli.config.format_value", fail)
-    done = stage.inside("config", "show", "limits.steps")
-    assert (done.code, done.out) == (1, "")
+    done = stage.ends(1, "config", "show", "limits.steps", out="")
     assert done.err.startswith("conductor: this is a bug in conductor: ZeroDivisionError")
     assert "--debug" in done.err
 

@@ -7,7 +7,6 @@ import json
 import resource
 import signal
 import subprocess
-import threading
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,8 @@ from conductor_cli.core.events import to_line
 from conductor_cli.state.trace_file import read_events
 from conductor_cli.views.plain import PlainProgress
 from tests.cli.stage import COMMAND, TWO, Stage, explained, finished, limit_file_size, says, until
-from tests.servers import SeenStep, Wire, delta, usage
+from tests.cli.terminals import Gate
+from tests.servers import SeenStep, Wire, delta
 from tests.traces.stored import trace_bytes
 
 
@@ -132,21 +132,14 @@ def test_disk_that_fills_up_truncates_the_trace_only(stage: Stage) -> None:
 
 
 def test_events_are_written_once_the_disk_has_room_again(stage: Stage) -> None:
-    go_on = threading.Event()
-
-    async def slow(seen: SeenStep, wire: Wire) -> None:
-        await wire.head()
-        await wire.frames(delta("word " * 20_000))
-        await asyncio.to_thread(go_on.wait, 20)
-        await wire.frames(delta("end"), delta(finish="stop"), usage(), "[DONE]")
-
-    stage.models["alpha"] = slow
+    gate = stage.models["alpha"] = Gate("word " * 20_000, "end")
+    gate.let()
     with stage.start("ask", "hi", "--format", "jsonl", under=limit_file_size(64)) as process:
         shown = until(process.stdout, "step_delta")
         (file,) = stage.traces.iterdir()
         assert file.stat().st_size == 65536
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        go_on.set()
+        gate.let()
         done = finished(process)
     assert (done.code, done.err) == (0, "")
     assert [json.loads(to_line(event)) for event in read_events(file)] == shown + done.events

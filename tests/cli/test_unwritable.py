@@ -44,8 +44,7 @@ def read_only(stage: Stage) -> Iterator[tuple[str, ...]]:
 
 
 def test_a_question_is_answered_all_the_same(blocked: Stage) -> None:
-    done = blocked.inside("ask", "hi")
-    assert (done.code, done.out) == (0, "alpha answers\n")
+    done = blocked.ok("ask", "hi", out="alpha answers\n")
     assert done.err == f"conductor: note: {NOTHING_STORED}: {blocked.traces.parent}: Not a directory\n"
 
 
@@ -58,16 +57,14 @@ def test_json_names_the_file_of_a_trace(stage: Stage) -> None:
 
 
 def test_no_command_is_shown_that_needs_the_trace(blocked: Stage) -> None:
-    blocked.models["alpha"] = refuses(500)
-    blocked.models["beta"] = refuses(500)
+    blocked.models = dict.fromkeys(("alpha", "beta"), refuses(500))
     done = blocked.ends(8, "ask", "hi", "--progress", "plain", told=NOTHING_STORED)
     assert "--resume" not in done.err
     assert ", trace " not in done.err
 
 
 def test_without_a_trace_only_the_total_is_missing(blocked: Stage) -> None:
-    done = blocked.inside("ask", "hi", "--no-trace")
-    assert (done.code, done.out) == (0, "alpha answers\n")
+    done = blocked.ok("ask", "hi", "--no-trace", out="alpha answers\n")
     assert done.err.startswith("conductor: note: what was spent is not recorded: ")
     assert len(done.err.splitlines()) == 1
 
@@ -106,24 +103,20 @@ def test_a_limit_of_the_day_that_cannot_be_kept_stops_the_run(blocked: Stage, ke
 def test_a_required_trace_that_cannot_be_begun_stops_the_run(blocked: Stage) -> None:
     blocked.configure(REQUIRED)
     blocked.fails(3, "ask", "hi", told="the trace cannot be stored in")
-    assert blocked.asked("planner") == blocked.asked("alpha") == []
+    assert blocked.posts == []
 
 
-def test_a_required_trace_on_a_full_disk_stops_the_run(stage: Stage) -> None:
-    stage.configure(REQUIRED)
-    done = stage.run("ask", "why " * 20_000, under=limit_file_size(64))
-    assert (done.code, done.out) == (3, "")
-    explained(done)
-    assert list(stage.traces.iterdir()) == []
-    assert stage.asked("planner") == stage.asked("alpha") == []
-
-
-@pytest.mark.parametrize("settings", [LIMITED, REQUIRED], ids=["a limit of the day", "a required trace"])
-def test_a_full_disk_costs_nothing(stage: Stage, settings: str) -> None:
+@pytest.mark.parametrize(
+    ("settings", "question", "blocks"),
+    [(LIMITED, "hi", 0), (REQUIRED, "hi", 0), (REQUIRED, "why " * 20_000, 64)],
+    ids=["a limit of the day", "a required trace", "a required trace that finds no room"],
+)
+def test_a_full_disk_costs_nothing(stage: Stage, settings: str, question: str, blocks: int) -> None:
     stage.configure(settings)
-    done = stage.run("ask", "hi", under=limit_file_size(0))
+    done = stage.run("ask", question, under=limit_file_size(blocks))
     assert (done.code, done.out) == (3, "")
     explained(done)
+    assert list(stage.traces.glob("*")) == []
     assert stage.asked("planner") == stage.asked("alpha") == []
 
 
@@ -155,15 +148,13 @@ def test_python_gets_the_notice(blocked: Stage) -> None:
 def test_an_evaluation_needs_a_place(blocked: Stage, tmp_path: Path) -> None:
     cases = tmp_path / "cases.jsonl"
     cases.write_text('{"id": "a", "question": "1 + 1?", "answer": "2"}\n')
-    done = blocked.fails(3, "eval", str(cases), "--yes")
-    assert "the evaluation cannot be stored in" in done.err
-    assert "CONDUCTOR_LLM_STATE_DIR" in done.err
-    assert blocked.server.requests == []
+    blocked.costs_nothing(
+        3, "eval", str(cases), "--yes", told=("the evaluation cannot be stored in", "CONDUCTOR_LLM_STATE_DIR")
+    )
 
 
 def test_cards_need_a_place(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONDUCTOR_LLM_DATA_DIR", "/proc/nowhere")
     cases = tmp_path / "cases.jsonl"
     cases.write_text('{"id": "a", "question": "1 + 1?", "answer": "2", "tags": ["sums"]}\n')
-    stage.fails(3, "workers", "calibrate", str(cases), "--yes", told="the cards cannot be stored in")
-    assert stage.server.requests == []
+    stage.costs_nothing(3, "workers", "calibrate", str(cases), "--yes", told="the cards cannot be stored in")
