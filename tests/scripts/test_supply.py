@@ -87,9 +87,7 @@ def report_of(monkeypatch: pytest.MonkeyPatch, *holes: str, skipped: Sequence[st
 
 
 @pytest.mark.parametrize("name", [HOLE, "CVE-2026-1"])
-def test_an_entry_lets_a_vulnerability_pass_by_any_of_its_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_an_entry_allows_a_hole_by_any_of_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Until the end of its day and not longer; one with the name of another vulnerability does not."""
     report_of(monkeypatch, HOLE)
     for until, code in ((0, 0), (-1, 1)):
