@@ -7,20 +7,25 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from conductor_cli.state.spending import DailySpend
-from scripts.faults import books, clocks, crashes
+from scripts.faults import books, clocks, crashes, fuzz, wire
 from scripts.faults.crashes import Known, check, learn, live
 from scripts.faults.desk import CANARY, Desk, desk, ending_problem
+from scripts.faults.fuzz_targets import TARGETS, Target
 from scripts.faults.kills import kill, prepare
 from scripts.faults.prefork import Ended
 from scripts.faults.syscalls import SCENES, Disturbed
-from scripts.faults.tries import Outcome, OutOfTime, Tries
+from scripts.faults.tools import run as run_tools
+from scripts.faults.tries import Outcome, OutOfTime, Report, Tries
+from scripts.faults.wire_faults import FAULTS
 
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 
@@ -141,3 +146,107 @@ def test_a_clock_that_opens_new_days_is_found(monkeypatch: pytest.MonkeyPatch) -
     """The campaign can fail: where a call counts for the day that the clock shows, going back gives a new limit."""
     monkeypatch.setattr(DailySpend, "_day", lambda self, database: self._now().date())
     assert any("went back by less than a day" in clocks.walk(seed).problem for seed in range(12))
+
+
+KNOWN = {fault.name: fault for fault in FAULTS}
+QUICK = (
+    "reset-before-head", "reset-inside-event", "early-end", "no-answer", "trickle", "429-with-time", "500-echo",
+    "error-event", "not-http", "wrong-types", "length-too-short", "two-answers", "late-second-answer", "gzip-truncated",
+    "byte-order-mark", "lost-event",
+)  # fmt: skip
+"""Faults that need no timeout to be noticed."""
+
+
+def tried(cases: list[wire.Case], directory: Path, monkeypatch: pytest.MonkeyPatch) -> Report:
+    """What a campaign of these cases reports."""
+    monkeypatch.setattr(wire, "cases", lambda: cases)
+    # Longer than any machine is busy: none of these faults needs them.
+    monkeypatch.setattr(wire, "TIMEOUTS", {"first_token": 30.0, "idle": 30.0, "total": 40.0})
+    tries = Tries("wire", directory, seed=1, minutes=1)
+    wire.run(tries)
+    return tries.report()
+
+
+def test_a_question_under_a_fault_ends_well_as_does_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each run ends with what is right or says why not, and the next one on the same connections is answered."""
+    apis, workers, shapes = ("chat", "responses", "anthropic"), wire.WORKERS, tuple(wire.SHAPES)
+    cases = [
+        wire.Case(apis[at % 3], KNOWN[name], shapes[at // 3 % 3], workers[at // 4 % 4], "once")
+        for at, name in enumerate(QUICK)
+    ]
+    report = tried(cases, tmp_path, monkeypatch)
+    assert (report.tried, report.first) == (2 * len(QUICK), "")
+
+
+def test_the_campaign_sees_a_wrong_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A piece that is lost where no API could notice it is found, if it is not what the campaign allows."""
+    lost = replace(KNOWN["lost-event"], promise="right")
+    report = tried([wire.Case("chat", lost, "chain", "three", "once")], tmp_path, monkeypatch)
+    assert report.failed == 1
+    assert "the text of step 3" in report.first
+
+
+def test_tools_over_http_survive_a_reset(tmp_path: Path) -> None:
+    """A call whose connection breaks off is an error that a worker can read, and the next run gets its text."""
+    tries = Tries("tools", tmp_path, seed=1, minutes=1, only="reset-before-head/tools/call/once")
+    run_tools(tries)
+    report = tries.report()
+    assert (report.tried, report.failed) == (2, 0), report.first
+
+
+FEW = {"pdf": 1, "gguf": 5, "trace": 5}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_damaged_inputs_are_read_or_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The inputs that a target begins with, and the first damaged ones, break no promise."""
+    monkeypatch.setitem(TARGETS, name, TARGETS[name]._replace(inputs=FEW.get(name, 40)))
+    seeds = [] if name == "pdf" else TARGETS[name].seeds()[:3]
+    assert not any(fuzz.try_input(name, seed) for seed in seeds)
+    assert fuzz._try_inputs(name, "1").problem == ""
+
+
+def raises(data: bytes) -> None:
+    if b"7" in data:
+        raise KeyError("seven")
+
+
+def computes(data: bytes) -> None:
+    while data:
+        pass
+
+
+def grows(data: bytes) -> None:
+    bytes(data) * (130 << 20)
+
+
+@pytest.mark.parametrize(
+    ("check", "said"), [(raises, "KeyError: 'seven'"), (computes, "more than 0.2 s"), (grows, "MiB of memory")]
+)
+def test_a_broken_promise_is_seen(check: Callable[[bytes], None], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error that is not our own, an input that takes long, and one that takes memory are problems."""
+    monkeypatch.setitem(TARGETS, "made up", Target(check=check, seeds=lambda: [b"7"]))
+    monkeypatch.setattr(fuzz, "SECONDS", 0.1)
+    assert said in fuzz.try_input("made up", b"7")
+
+
+def test_the_name_of_a_try_is_its_reproduction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failed try is found again by its name alone, with the same input, and the input is in its problem."""
+    monkeypatch.setattr(fuzz, "TARGETS", {"made up": Target(check=raises, seeds=lambda: [b"123456"], inputs=20)})
+    monkeypatch.setattr(fuzz, "ROUNDS", 3)
+    found = []
+    for folder in ("one", "two"):
+        fuzz._seeds.cache_clear()
+        tries = Tries("fuzz", tmp_path / folder, seed=4, minutes=1)
+        fuzz.run(tries)
+        found.append(tries.report())
+    assert found[0].failed == found[1].failed > 0
+    assert found[0].first == found[1].first
+    assert "KeyError" in found[0].first
+    fuzz._seeds.cache_clear()
+
+
+def test_waiting_is_not_computing() -> None:
+    """The limit on an input counts what the processor does, so that a busy machine breaks no promise."""
+    with fuzz._stopped_after(0.01):
+        time.sleep(0.05)
