@@ -7,15 +7,20 @@ import re
 import signal
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pexpect
 import pytest
 
+from conductor_cli.cli.trial import advise
+from conductor_cli.evals.cases import EVERYDAY_FILE, is_correct, read_cases
+from conductor_cli.evals.summary import Summary, summarize
 from conductor_cli.rehearsal import players as rehearsal_workers
 from tests.cli.stage import COMMAND, Done, Stage, refuses, says, stalls, stopped
 from tests.cli.terminals import start_in_terminal
+from tests.evals.sample_outcomes import outcomes
 from tests.hub import Hub, Refusal, gated, hub, read_environment
 from tests.servers import Script, SeenStep, Wire
 
@@ -378,3 +383,41 @@ def test_a_hub_that_refuses_is_told_with_a_way_on(refusal: Refusal, says: str, s
     suites.refusals = [refusal] * 8
     told = (says, f"/datasets/{MATH}; with a file that you have: conductor eval math500 --from FILE")
     stage.ends(5, "eval", "math500", "--print-cases", out="", told=told)
+
+
+RIGHT, WRONG, MIXED = "+" * 12, "-" * 12, "+-" * 6
+
+
+def summary(one: str, two: str, route: str, plan: str, *, valid: bool = True) -> Summary:
+    ways = {"alone:one": one, "alone:two": two, "conductor-mini": route, "conductor": plan}
+    found = [each for name, signs in ways.items() for each in outcomes(name, signs)]
+    return summarize(
+        [replace(each, planned=each.system.startswith("conductor"), valid=valid) for each in found], [*ways]
+    )
+
+
+@pytest.mark.parametrize(
+    ("signs", "advice"),
+    [
+        ((WRONG, WRONG, WRONG, RIGHT), "Plan (the default mode): +100 points against one"),
+        ((WRONG, WRONG, RIGHT, RIGHT), "Route (--mode mini): +100 points"),
+        ((WRONG, RIGHT, WRONG, WRONG), "Ask one, two: with a plan, -100 points"),
+        ((MIXED, WRONG, MIXED, MIXED), "Cannot say from 12 cases whether a plan pays: +0 points"),
+        ((MIXED, WRONG, MIXED, "++" + MIXED[2:]), "About "),
+        (("!" * 12, "!" * 12, MIXED, MIXED), "Nothing can be said"),
+    ],
+)
+def test_advice_follows_from_the_interval(signs: tuple[str, str, str, str], advice: str) -> None:
+    assert advice in advise(summary(*signs))
+
+
+def test_a_planner_without_a_valid_plan_is_not_advised() -> None:
+    assert "never wrote a valid plan" in advise(summary(WRONG, MIXED, RIGHT, RIGHT, valid=False))
+
+
+def test_the_questions_that_ship_can_be_scored() -> None:
+    cases = read_cases(EVERYDAY_FILE)
+    assert [sum(tag in case.tags for case in cases) for tag in ("everyday", "hard")] == [12, 12]
+    for case in cases:
+        assert is_correct(f"Answer: {case.answer}", case), case.id
+        assert not is_correct("Answer: 123456", case), case.id
