@@ -12,13 +12,14 @@ import pytest
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ConfigError, KeyMissing
 from conductor_cli.core.pool import Worker
+from conductor_cli.core.redact import REDACTED, Secrets
 from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import api_key_of, open_model
 from conductor_cli.models.chat_api_model import ChatApiModel
 from conductor_cli.models.litellm import LiteLLM
 from conductor_cli.models.presets import PRESETS, costs_nothing, is_local, is_own_address
-from tests.models.kit import LITELLM, answering, play, used
-from tests.servers import delta, loopback, saying, usage
+from tests.models.kit import LITELLM, answering, play, text, used
+from tests.servers import SeenStep, Wire, delta, loopback, saying, usage
 
 pytestmark = LITELLM
 ASKED = Request(messages=(Message(role="user", content="Yes?"),), max_tokens=9)
@@ -142,6 +143,7 @@ def test_openai_is_asked_in_the_words_of_its_newer_models() -> None:
 OPENING = """
 import sys, threading
 from conductor_cli.core.pool import Worker
+from conductor_cli.core.redact import REDACTED, Secrets
 from conductor_cli.models.catalog import open_model
 
 def heavy():
@@ -178,3 +180,29 @@ def test_a_variable_does_not_send_litellm_s_texts_elsewhere(model: str, name: st
     assert "base_url" in caught.value.hint
     open_model(worker("litellm", model=model, base_url="http://127.0.0.1:9/v1"), environ=environ)
     open_model(worker("litellm", model=model), environ={"OPENAI_API_KEY": "sk-123456"})
+
+
+SECRETS = {
+    "x-session": "HDR-CANARY-1a2b3c4d5e6f",
+    "x-relay": "Zq8-Lm3_pT6rX1vB9nK4wH7",
+    "authorization": "Bearer sk-9aB8cD7eF6gH5iJ4k",
+}
+
+
+async def echo(seen: SeenStep, wire: Wire) -> None:
+    said = [
+        text for name in SECRETS for text in (seen.headers[name], seen.headers[name][:-1], seen.headers[name][::-1])
+    ]
+    await wire.head()
+    await wire.frames(*(delta(letter) for letter in " and ".join(said)), delta(finish="stop"), usage(), "[DONE]")
+
+
+def test_headers_that_a_server_repeats_are_redacted() -> None:
+    """Nothing of a worker's headers comes back, whole or nearly whole."""
+    with loopback(echo) as server:
+        made = worker("openai-compatible", "m", base_url=f"{server.url}/v1", headers=SECRETS)
+        said = text(play(open_model(made, environ={}, secrets=Secrets()), ASKED)[0])
+    assert said.count(REDACTED) >= 3 * len(SECRETS)
+    for secret in SECRETS.values():
+        word = secret.rpartition(" ")[2]
+        assert not any(part in said for part in (word, word[:-1], word[::-1], word[4:16]))
