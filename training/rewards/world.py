@@ -299,9 +299,3 @@ def routed(task: Task, random: Random, strength: Callable[[Worker, str], float])
         )
         for step in task.case.steps
     ))  # fmt: skip
-
-
-def asked_alone(task: Task) -> Plan:
-    """The whole question to the worker with the best card over all subjects."""
-    best = max(task.pool, key=lambda worker: sum(worker.card.strengths.values()))
-    return Plan(steps=(Step(worker=best.name, subtask=task.case.question),))

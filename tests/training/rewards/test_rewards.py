@@ -18,7 +18,7 @@ import pytest
 
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.core.plan import Plan
+from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Card, Limits, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.models.base import NO_FEATURES, Features, ScriptedModel
@@ -40,7 +40,9 @@ def test_the_gates_of_the_world_hold_before_any_training() -> None:
     tasks = [world.draw_task(random, "test", held_out=None) for _ in range(1200)]
     gold = share([world.routed(task, random, world.truth) for task in tasks], tasks)
     rule = share([world.routed(task, random, world.by_card) for task in tasks], tasks)
-    alone = share([world.asked_alone(task) for task in tasks], tasks)
+    bests = [max(task.pool, key=lambda worker: sum(worker.card.strengths.values())) for task in tasks]
+    whole = [Step(worker=best.name, subtask=task.case.question) for best, task in zip(bests, tasks, strict=True)]
+    alone = share([Plan(steps=(step,)) for step in whole], tasks)
     assert gold >= 0.85
     assert alone <= 0.15
     assert rule <= gold - 0.15
