@@ -11,13 +11,12 @@ import math
 import random
 import re
 import statistics
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from figures import Figure, Table, show
+from figures import Figure, Table
 
 from conductor_cli.app.learning import learning_key, with_learned_cards
 from conductor_cli.core.chat import Request
@@ -134,7 +133,3 @@ async def _regret(world: World, after: Mapping[str, float]) -> float:
     world.shares |= after
     best = max(after.values())
     return sum([best - after[await world.ask()] for _ in range(QUESTIONS)])
-
-
-if __name__ == "__main__":
-    sys.exit(show(measure()))

@@ -8,11 +8,10 @@ from __future__ import annotations
 import asyncio
 import re
 import statistics
-import sys
 import time
 from typing import Final
 
-from figures import Figure, Table, ratio, show
+from figures import Figure, Table, ratio
 from loopback import paced
 
 from conductor_cli.core.events import StepStarted
@@ -31,13 +30,11 @@ STEP: Final = 3.0  # seconds that each step takes
 PAIRS: Final = 3
 
 QUESTION: Final = Question(text="Is the retry loop of this client safe?")
-PLAN: Final = Plan(
-    steps=(
-        Step(worker="ada", subtask="List every way in which the retry loop can send a request twice."),
-        Step(worker="ben", subtask="Check the timeouts and the backoff against the client's documentation."),
-        Step(worker="cem", subtask="Say whether the retry loop is safe, and name its largest risk."),
-    )
-)
+PLAN: Final = Plan(steps=(
+    Step(worker="ada", subtask="List every way in which the retry loop can send a request twice."),
+    Step(worker="ben", subtask="Check the timeouts and the backoff against the client's documentation."),
+    Step(worker="cem", subtask="Say whether the retry loop is safe, and name its largest risk."),
+))  # fmt: skip
 POOL: Final = Pool(workers=tuple(Worker(name=step.worker, kind="scripted") for step in PLAN.steps))
 
 
@@ -54,14 +51,10 @@ def measure() -> Table:
         f"Ideal: {planning:.2f} s until the last line is complete, and {STEP:g} s. Median of {PAIRS} pairs."
     )
     return Table("overlap", about, (
-        Figure(
-            "wall time over the ideal", statistics.median(walls) / ideal - 1, "percent", bound=0.05,
-            also=f"{statistics.median(walls):.2f} s, ideal {ideal:.2f} s",
-        ),
-        Figure(
-            "as a share of plan, then run in sequence", ratio(walls, sequence), "ratio", bound=0.70,
-            also=f"{statistics.median(sequence):.2f} s in sequence",
-        ),
+        Figure("wall time over the ideal", statistics.median(walls) / ideal - 1, "percent", 0.05,
+               f"{statistics.median(walls):.2f} s, ideal {ideal:.2f} s"),
+        Figure("as a share of plan, then run in sequence", ratio(walls, sequence), "ratio", 0.70,
+               f"{statistics.median(sequence):.2f} s in sequence"),
         Figure("first step starts", first, "s", also=f"the plan is whole after {planning:.2f} s"),
     ))  # fmt: skip
 
@@ -114,7 +107,3 @@ def _conductor(pieces: list[str], limits: Limits) -> Conductor:
         model=ScriptedModel(reply=lambda _: paced(iter(pieces), PACE)), pool=POOL, limits=limits, constrained=True,
         workers={name: ScriptedModel(scripts=[[STEP, "Done."]]) for name in POOL.names},
     )  # fmt: skip
-
-
-if __name__ == "__main__":
-    sys.exit(show(measure()))

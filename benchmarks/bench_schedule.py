@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import random
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from figures import Figure, Table, ratio, show, shown
+from figures import Figure, Table, ratio, shown
 
 from conductor_cli.core.chat import Request
 from conductor_cli.core.plan import MAX_STEPS, Plan, Step
@@ -40,35 +39,27 @@ class Took:
     bare: float = 0.0
     steps: dict[int, float] = field(default_factory=dict)
 
-    @property
-    def over(self) -> float:
-        """The part of its critical path by which the wall time exceeds it."""
-        return self.wall / critical_path(self.plan, self.steps) - 1
-
-    @property
-    def over_flat(self) -> float:
-        return self.wall / critical_path(self.plan, {}) - 1
+    def over(self, steps: Mapping[int, float]) -> float:
+        """The part of its critical path by which the wall time exceeds it, where its steps took so long."""
+        return self.wall / critical_path(self.plan, steps) - 1
 
 
 def measure() -> Table:
     """One plan after the other, in one process."""
     draw = random.Random(SEED)
     runs = asyncio.run(_run_all([drawn(draw) for _ in range(PLANS + 5)]))[5:]
-    over, flat, bare = sorted(run.over for run in runs), [run.over_flat for run in runs], [run.bare for run in runs]
+    over, flat = sorted(run.over(run.steps) for run in runs), [run.over({}) for run in runs]
+    bare = [run.bare for run in runs]
     walls, paths = sum(run.wall for run in runs), sum(critical_path(run.plan, run.steps) for run in runs)
     also = f"nine of ten within {shown(over[int(len(over) * 0.9)], 'percent')}, worst {shown(over[-1], 'percent')}"
     about = f"Wall time over the critical path of {PLANS} random plans, steps of {shown(STEP, 'ms')}."
     return Table("schedule", about, (
         Figure("median plan", statistics.median(over), "percent", bound=0.02, also=also),
         Figure("all plans together", walls / paths - 1, "percent", bound=0.02, also=f"{walls:.2f} s of workflows"),
-        Figure(
-            "median, over bare tasks of asyncio", ratio([run.wall for run in runs], bare) - 1, "percent",
-            also=f"the bare tasks: {sum(bare):.2f} s",
-        ),
-        Figure(
-            "median, steps counted as 50 ms flat", statistics.median(flat), "percent",
-            also="includes how late the system wakes the process",
-        ),
+        Figure("median, over bare tasks of asyncio", ratio([run.wall for run in runs], bare) - 1, "percent",
+               also=f"the bare tasks: {sum(bare):.2f} s"),
+        Figure("median, steps counted as 50 ms flat", statistics.median(flat), "percent",
+               also="includes how late the system wakes the process"),
     ))  # fmt: skip
 
 
@@ -76,11 +67,8 @@ def drawn(draw: random.Random) -> Plan:
     """A random plan: each earlier step is seen with a chance of one half. Step n is worker n's."""
     count = draw.randint(1, MAX_STEPS)
     seen = [tuple(earlier for earlier in range(1, number) if draw.random() < 0.5) for number in range(1, count + 1)]
-    return Plan(
-        steps=tuple(
-            Step(worker=name, subtask="Wait.", access=access) for name, access in zip(NAMES, seen, strict=False)
-        )
-    )
+    steps = zip(NAMES, seen, strict=False)
+    return Plan(steps=tuple(Step(worker=name, subtask="Wait.", access=access) for name, access in steps))
 
 
 def critical_path(plan: Plan, took: Mapping[int, float]) -> float:
@@ -140,7 +128,3 @@ def _waiting(step: int, took: Took) -> Callable[[Request], Iterator[str | float]
         yield f"It took {took.steps[step]} s."
 
     return script
-
-
-if __name__ == "__main__":
-    sys.exit(show(measure()))

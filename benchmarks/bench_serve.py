@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 import psutil
-from figures import Figure, Table, newcomer, show
+from figures import Figure, Table, newcomer
 from loopback import Asked, choice, ending, listen, server, spelled
 
 RATE: Final = 50  # tokens a second of each stream
@@ -41,7 +41,7 @@ class Stream:
 
 def measure() -> Table:
     """Everything, with one server for each part."""
-    with server(__file__, "upstream") as worker:
+    with server(__file__) as worker:
         with served(worker) as (url, _):
             asyncio.run(read_all(url, 5, over=0.5))
             alone = asyncio.run(read_all(url, 20, over=10.0))
@@ -61,20 +61,12 @@ def measure() -> Table:
     )
     return Table("serve", about, (
         Figure("first token, one stream at a time, median", percentile(firsts(alone), 50), "ms"),
-        Figure(
-            f"added to the first token, {FEW} streams, median",
-            percentile(firsts(few), 50) - own[50], "ms", bound=0.01,
-            also=f"{own[50] * 1000:.1f} ms without the server; {machine:.1f} tasks for each core",
-        ),
-        Figure(
-            f"added to the first token, {FEW} streams, 99th",
-            percentile(firsts(few), 99) - own[99], "ms", bound=0.03,
-            also=f"{own[99] * 1000:.1f} ms without the server",
-        ),
-        Figure(
-            f"first token, {FEW} requests in one moment, 99th", percentile(firsts(burst), 99), "ms",
-            also="they wait for each other",
-        ),
+        Figure(f"added to the first token, {FEW} streams, median", percentile(firsts(few), 50) - own[50], "ms", 0.01,
+               f"{own[50] * 1000:.1f} ms without the server; {machine:.1f} tasks for each core"),
+        Figure(f"added to the first token, {FEW} streams, 99th", percentile(firsts(few), 99) - own[99], "ms", 0.03,
+               f"{own[99] * 1000:.1f} ms without the server"),
+        Figure(f"first token, {FEW} requests in one moment, 99th", percentile(firsts(burst), 99), "ms",
+               also="they wait for each other"),
         Figure(f"a token, {FEW} streams, median", percentile(rests(few), 50), "us", bound=0.005),
         Figure(f"a token, {FEW} streams, 99th", percentile(rests(few), 99), "us"),
         Figure(f"a token, {MANY} streams, median", percentile(rests(many), 50), "ms"),
@@ -191,8 +183,5 @@ async def tokens(asked: Asked) -> AsyncIterator[bytes]:
         yield event
 
 
-if __name__ == "__main__":
-    if sys.argv[1:] == ["upstream"]:
-        asyncio.run(listen(tokens))
-    else:
-        show(measure())
+if __name__ == "__main__":  # the upstream
+    asyncio.run(listen(tokens))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Mapping
@@ -16,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, TextIO
 
-from figures import Figure, Table, cpu, show, terminal
+from figures import Figure, Table, cpu, terminal
 from loopback import paced, server, words
 
 from conductor_cli.app.driver import Job, begin_run, run_to_end
@@ -38,9 +37,8 @@ SECONDS: Final = 10
 ROUNDS: Final = 3
 COLUMNS, ROWS = 100, 30
 QUESTION: Final = Question(text="Which lock is taken first?")
-PLAN: Final = Plan(
-    steps=tuple(Step(worker=name, subtask="Say which lock is taken first, and why.") for name in WORKERS)
-)
+STEPS: Final = (Step(worker=name, subtask="Say which lock is taken first, and why.") for name in WORKERS)
+PLAN: Final = Plan(steps=tuple(STEPS))
 
 
 def measure() -> Table:
@@ -131,7 +129,3 @@ async def _share(work: Awaitable[None]) -> float:
     began = time.perf_counter()
     used = await _cpu_of(work)
     return used / (time.perf_counter() - began)
-
-
-if __name__ == "__main__":
-    sys.exit(show(measure()))

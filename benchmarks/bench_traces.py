@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,7 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import Final
 
-from figures import Figure, Table, conductor, in_turn, newcomer, share, show, spent
+from figures import Figure, Table, conductor, in_turn, newcomer, share, spent
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.plan import Plan, Step
@@ -87,7 +86,6 @@ def fill(directory: Path, count: int = RUNS) -> int:
     """Write `count` runs, one an hour; returns their bytes. They were written some time ago, as runs are."""
     drawn = random.Random(7)
     vocabulary = ["".join(drawn.choices(ascii_lowercase, k=drawn.randint(2, 9))) for _ in range(VOCABULARY)]
-
     store, size = TraceStore(directory), 0
     for number in range(count):
         began = BEGAN + timedelta(hours=number)
@@ -140,7 +138,3 @@ def events_of(run: str, began: datetime, question: str, answers: Sequence[str], 
             yield ev.StepDelta(at=round(number + piece / pieces, 3), step=number, attempt=1, text=answer[start:end])
         yield ev.StepFinished(at=number + 1.0, step=number, attempt=1, text=answer, usage=USED, finish="stop")
     yield ev.RunFinished(at=last + 1.0, answer=answers[-1], usage=USED)
-
-
-if __name__ == "__main__":
-    sys.exit(show(measure()))

@@ -60,10 +60,6 @@ class Table(NamedTuple):
     about: str
     figures: Sequence[Figure]
 
-    @property
-    def holds(self) -> bool:
-        return all(figure.holds for figure in self.figures)
-
     def markdown(self) -> str:
         """The table under its heading, its columns aligned for a reader of the plain text."""
         rows = [HEADS, *(figure.cells() for figure in self.figures)]
@@ -81,12 +77,6 @@ def shown(value: float, unit: str) -> str:
     """A value with its unit."""
     factor, form = UNITS[unit]
     return form.format(value * factor)
-
-
-def show(table: Table) -> int:
-    """Print one table; 1 if a bound does not hold."""
-    print(table.markdown())
-    return 0 if table.holds else 1
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:

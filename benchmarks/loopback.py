@@ -110,10 +110,9 @@ def spelled(model: str, **content: object) -> bytes:
 
 
 @contextmanager
-def server(*command: str) -> Iterator[str]:
-    """The address of a server that runs as long as the context: this one, or another file with its words."""
-    words = [sys.executable, *(command or [__file__])]
-    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def server(file: str = __file__) -> Iterator[str]:
+    """The address of a server that runs as long as the context: this one, or that of another file."""
+    process = subprocess.Popen([sys.executable, file], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1"
