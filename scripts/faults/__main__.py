@@ -31,7 +31,7 @@ class Campaign(NamedTuple):
 
 
 CAMPAIGNS: Final[dict[str, Campaign]] = {
-    "syscalls": Campaign("every Nth system call of each command fails", 28),
+    "syscalls": Campaign("every Nth system call of each command fails", 30),
     "wire": Campaign("every fault of the network and of servers, at every position of three shapes of plans", 16),
     "fuzz": Campaign("random and damaged inputs for everything that reads what others wrote", 10),
     "kills": Campaign("SIGKILL at every write of a run and at random moments, then the run is resumed", 9),
@@ -40,8 +40,7 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
     "crashes": Campaign("random lives of processes over one store, each ended by a crash", 3),
     "tools": Campaign("the faults of wire, between the adapter for MCP servers over HTTP and a double", 4),
     "books": Campaign("several keys and records in one server, commands beside it, a kill: the book is the bill", 3),
-    "clocks": Campaign("the clock goes back, forward, over midnight; eight commands share the limit of a day", 3),
-    "places": Campaign("directories that cannot be written; a keyring that is locked in the middle of a run", 2),
+    "clocks": Campaign("the clock goes back, forward, over midnight and through daylight saving", 3),
 }
 """In the order in which they begin: the longest first, so that two at a time end together."""
 

@@ -1,4 +1,4 @@
-"""The limits of a day while the clock goes back, forward and through daylight saving, and many spend at once.
+"""The limits of a day while the clock goes back, forward and through daylight saving.
 
 What holds: no day has more than its limit, going back by up to a day opens no new day, what was spent is what is
 recorded, and a limit is used up. The sums are read from the file by SQL of our own.
@@ -26,9 +26,7 @@ from conductor_cli.core.ledger import Ledger, Reservation
 from conductor_cli.core.pool import DayLimits, Limits
 from conductor_cli.core.usage import Price, Usage, with_cost
 from conductor_cli.state.spending import FILE, DailySpend
-from scripts.faults.desk import desk
 from scripts.faults.tries import Outcome, Tries
-from tests.cli.stage import TWO
 
 WALKS: Final = 400  # random walks of the clock
 HOUR: Final = 3600.0
@@ -47,14 +45,12 @@ NIGHTS: Final = {"spring": datetime(2026, 3, 6, 12, tzinfo=UTC), "autumn": datet
 
 
 def run(tries: Tries) -> None:
-    """Walk the clock, go through nights of daylight saving, and have many spend at once."""
+    """Walk the clock, and go through nights of daylight saving."""
     for number in range(WALKS):
         tries.attempt(f"walk {number}", partial(walk, tries.seed * WALKS + number))
     for zone in ZONES:
         for night in NIGHTS:
             tries.attempt(f"daylight saving in {night}, {zone}", partial(through_a_night, zone, night))
-    for number in range(5):
-        tries.attempt(f"eight commands {number}", commands_at_once)
 
 
 class Spending:
@@ -165,17 +161,3 @@ def through_a_night(zone: str, night: str) -> Outcome:
         if problem := _too_much(spent):
             return Outcome(problem=problem)
         return Outcome(problem="" if set(spent) == wanted and not unused else f"days {sorted(spent)}, unused {unused}")
-
-
-def commands_at_once() -> Outcome:
-    """Eight commands of two steps where the day has nine calls: nobody is asked more often, and each says why."""
-    with desk() as at:
-        at.configure("[limits]\nattempts = 1\ncalls_day = 9")
-        at.stage.plan = TWO
-        processes = [at.stage.start("ask", "hi") for _ in range(8)]
-        ended = [(process.communicate(timeout=120), process.returncode) for process in processes]
-        calls = sum(len(at.stage.asked(name)) for name in ("alpha", "beta"))
-        codes = sorted(code for _, code in ended)
-        silent = [err for (_, err), code in ended if code and b"today's limit" not in err]
-        right = calls == 9 and set(codes) <= {0, 6} and not silent and at.recorded >= calls
-        return Outcome(problem="" if right else f"{calls} calls, exit codes {codes}, {silent[:1]}", weight=8)

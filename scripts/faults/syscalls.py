@@ -300,8 +300,9 @@ def opened(scene: Scene) -> Iterator[tuple[Desk, list[str]]]:
 FAULTS: Final = {
     "write": ("error=ENOSPC", "error=EIO", "retval=0"), "pwrite64": ("error=ENOSPC", "error=EIO"),
     "fsync,fdatasync": ("error=EIO", "error=ENOSPC"), "rename,renameat,renameat2": ("error=ENOSPC", "error=EIO"),
-    "openat": ("error=EMFILE", "error=EIO", "error=ENOSPC"), "clone,clone3,vfork": ("error=EAGAIN",),
-    "connect": ("error=EIO", "error=EAGAIN"), "mkdir,mkdirat": ("error=ENOSPC",), "unlink,unlinkat": ("error=EIO",),
+    "openat": ("error=EMFILE", "error=EIO", "error=ENOSPC", "error=EACCES"), "clone,clone3,vfork": ("error=EAGAIN",),
+    "connect": ("error=EIO", "error=EAGAIN"), "mkdir,mkdirat": ("error=ENOSPC", "error=EACCES"),
+    "unlink,unlinkat": ("error=EIO",),
 }  # fmt: skip
 """The system calls, and what becomes of them."""
 
