@@ -239,8 +239,9 @@ def check_body(api: str, data: bytes) -> None:
         request = door.parse(read_json_body(data))
     except RequestError as error:
         json.dumps(error_body(error, path)).encode()
-        _require(400 <= error.status < 500, f"status {error.status}: {error.message}")
-        _require(len(error.message) < LONGEST, f"a message of {len(error.message)} characters")
+        status, message = error.status, error.message
+        assert 400 <= status < 500, f"status {status}: {message}"
+        assert len(message) < LONGEST, f"a message of {len(message)} characters"
         return
     encoder = door.encoder(request, "20261122-201500-abcd", 0)
     encoder.begin() + encoder.text("x").replace(b"\r", b"")
@@ -271,20 +272,14 @@ def _check_call(name: str, arguments: dict[str, Any]) -> None:
         planned = read_plan(arguments["plan"]) if "plan" in arguments else None
         narrowed(_no_settings(), arguments, planned)
     except (UsageError, PolicyError, ConfigError) as error:
-        _require(len(error.message) < LONGEST, f"a message of {len(error.message)} characters")
-
-
-def _require(condition: bool, what: str) -> None:  # noqa: FBT001 - as an assertion has it
-    if not condition:
-        raise AssertionError(what)
+        message = error.message
+        assert len(message) < LONGEST, f"a message of {len(message)} characters"
 
 
 @cache
 def _no_settings() -> Settings:
     return load_settings({"HOME": "/nonexistent", "CONDUCTOR_LLM_CONFIG_DIR": "/nonexistent"})
 
-
-HERE: Final = Path(__file__).parents[2]
 
 MARKS: Final = (b"\n", b"\r\n", b"\0", b"\\u0000", b"\\ud800", b"\xe2\x80\xa8", b"\x1b[31m", b"1e999", b"-1", b"null")
 """What breaks formats of any kind."""
@@ -328,18 +323,12 @@ def _replies(api: str) -> list[bytes]:
 
 
 def _traces() -> list[bytes]:
-    return [path.read_bytes()[:20_000] for path in sorted((HERE / "tests/traces").glob("*.jsonl"))]
-
-
-def _models() -> list[bytes]:
-    return [tiny_gguf.make(FILE.with_suffix(".seed")).read_bytes()]
+    return [path.read_bytes()[:20_000] for path in sorted((Path(__file__).parents[2] / "tests/traces").glob("*.jsonl"))]
 
 
 def _media() -> list[bytes]:
-    made = media_files
-    return [
-        made.png(), made.jpeg(), made.gif(), made.webp(), made.pdf("one"), b"text", b"PK\x03\x04", made.png(9, 9, 40),
-    ]  # fmt: skip
+    images = [media_files.png(), media_files.jpeg(), media_files.gif(), media_files.webp()]
+    return [*images, media_files.pdf("one"), b"text", b"PK\x03\x04", media_files.png(9, 9, 40)]
 
 
 def _bodies(api: str) -> list[bytes]:
@@ -367,27 +356,25 @@ def _bodies(api: str) -> list[bytes]:
     return [json.dumps(body).encode() for body in bodies]
 
 
-def _targets() -> dict[str, Target]:
+def _targets() -> Iterator[tuple[str, Target]]:
     plans = (b" | ", b"plan:", b"accept", b'"steps":[', b'"access"', b"model_id = [", b'["all"]', b"```")
-    found = {
-        f"plan {name}": Target(partial(check_plan_format, name), partial(_plans, name), plans)
-        for name in ("native", "published", "json")
-    }
-    found["plan file"] = Target(check_plan_file, lambda: SEEDS["plan file"], (b'"given"', b'"conversation"', b'"cost"'))
+    for name in ("native", "published", "json"):
+        yield f"plan {name}", Target(partial(check_plan_format, name), partial(_plans, name), plans)
+    yield "plan file", Target(check_plan_file, lambda: SEEDS["plan file"], (b'"given"', b'"conversation"', b'"cost"'))
     marks = (b"<think>", b"data: ", b"event: ")
     for api in ("chat-completions", "responses", "anthropic", "gemini"):
-        found[f"reply {api}"] = Target(partial(check_reply, api), partial(_replies, api), marks)
+        yield f"reply {api}", Target(partial(check_reply, api), partial(_replies, api), marks)
     tables = (b"[[", b'"""', b"inf", b"nan", b"1979-05-27", b"0x", b"= {", b"policy.", b"self")
-    found["settings"] = Target(check_settings, lambda: SEEDS["settings"], tables, 200)
-    found["trace"] = Target(check_trace, _traces, (b'"kind":"nested_event"',), 100)
-    found["gguf"] = Target(check_gguf, _models, inputs=200)
-    found["media"] = Target(check_media, _media, (b"IHDR", b"IEND", b"\xff\xd9", b"%PDF-", b"RIFF", b"VP8X"))
+    yield "settings", Target(check_settings, lambda: SEEDS["settings"], tables, 200)
+    yield "trace", Target(check_trace, _traces, (b'"kind":"nested_event"',), 100)
+    made = FILE.with_suffix(".seed")
+    yield "gguf", Target(check_gguf, lambda: [tiny_gguf.make(made).read_bytes()], inputs=200)
+    yield "media", Target(check_media, _media, (b"IHDR", b"IEND", b"\xff\xd9", b"%PDF-", b"RIFF", b"VP8X"))
     objects = (b"/Kids", b"/Parent", b"2 0 R", b"/FlateDecode", b"/Length 99999", b"/Encrypt", b"/Prev")
-    found["pdf"] = Target(check_pdf, lambda: [media_files.pdf("one", "two")], objects, 5)
+    yield "pdf", Target(check_pdf, lambda: [media_files.pdf("one", "two")], objects, 5)
     for api in ("chat_completions", "responses", "messages"):
-        found[f"body {api}"] = Target(partial(check_body, api), partial(_bodies, api))
-    found["mcp"] = Target(check_mcp, lambda: SEEDS["mcp"], inputs=100)
-    return found
+        yield f"body {api}", Target(partial(check_body, api), partial(_bodies, api))
+    yield "mcp", Target(check_mcp, lambda: SEEDS["mcp"], inputs=100)
 
 
-TARGETS: Final = _targets()
+TARGETS: Final = dict(_targets())
