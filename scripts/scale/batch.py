@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from scripts.scale.stage import CONDUCTOR, Figure, Place, Spent, place
+from scripts.scale.stage import CONDUCTOR, Figure, Place, Spent, at_most, place
 from tests.state.cluster import cluster
 
 PARALLEL: Final = 64
@@ -31,7 +31,8 @@ def run(*, questions: int, kills: int, postgres: bool = False) -> Iterator[Figur
             begun = _size(at)
             started = time.monotonic()
             process = at.start(*COMMAND)
-            goal = begun + (_goal(questions) - begun) // (kills + 1 - round_)
+            all_bytes = questions * len(_expected(questions // 2))  # about
+            goal = begun + (all_bytes - begun) // (kills + 1 - round_)
             while at.is_running(process) and _size(at) == begun:
                 time.sleep(0.05)
             resumed.append(time.monotonic() - started)
@@ -43,13 +44,10 @@ def run(*, questions: int, kills: int, postgres: bool = False) -> Iterator[Figur
         again = at.ended(at.start(*COMMAND))
         yield from figures(at, questions, [spent[-1], again], f"{kills} kills", kills * PARALLEL)
         resumed = resumed[1:] or [0.0]
-        yield Figure("seconds from the command to its first new answer", f"{max(resumed):.1f}", "<= 10",
-                     max(resumed) <= 10, timed=True)  # fmt: skip
-        memory = max(each.memory for each in spent)
-        yield Figure("memory", f"{memory:.0f} MB", "<= 300 MB", memory <= 300)
-        own = 1000 * sum(each.cpu for each in spent) / questions
-        yield Figure(f"processor time a question, with {'PostgreSQL' if postgres else 'SQLite'}", f"{own:.2f} ms",
-                     "<= 1.5 ms", own <= 1.5, timed=True)  # fmt: skip
+        yield at_most("seconds from the command to its first new answer", max(resumed), 10, timed=True)
+        yield at_most("memory", max(each.memory for each in spent), 300, "{:.0f} MB")
+        own, kind = 1000 * sum(each.cpu for each in spent) / questions, "PostgreSQL" if postgres else "SQLite"
+        yield at_most(f"processor time a question, with {kind}", own, 1.5, "{:.2f} ms", timed=True)
         yield Figure("time to find all of it done", f"{again.cpu:.1f} s of a processor, {again.memory:.0f} MB",
                      "<= 10 s", again.cpu <= 10, timed=True)  # fmt: skip
 
@@ -59,11 +57,6 @@ def prepare(at: Place, questions: int, before: str = "") -> None:
     at.configure(before, "[limits]\nattempts = 1")
     with (at.home / "questions.jsonl").open("w") as file:
         file.writelines(f'{{"id":"q{n}","question":"number {n}"}}\n' for n in range(questions))
-
-
-def _goal(questions: int) -> int:
-    """About how many bytes the answers of so many questions have."""
-    return questions * len(_expected(questions // 2))
 
 
 def _size(at: Place) -> int:
@@ -96,9 +89,9 @@ def figures(at: Place, questions: int, ended: list[Spent], disturbed: str, most:
     exact = all(times == 1 for times in seen)
     said = "" if exact else (at.home / "log").read_text()[-500:]
     yield Figure("ids, each once", f"{sum(map(bool, seen)):,} of {questions:,} {said}", "all, none twice", exact)
-    yield Figure("lines that differ from an undisturbed batch", str(wrong), "0", wrong == 0)
+    yield at_most("lines that differ from an undisturbed batch", wrong, 0, "{:,}")
     codes = ", ".join(str(each.code) for each in ended)
     yield Figure("codes at the end, and of the same command again", codes, "7, 7", codes == "7, 7")
     # A refused call is made once more without what the server may not know.
     repeated = at.counts()["repeated"] - questions // FAIL_EVERY
-    yield Figure(f"calls made again after {disturbed}", f"{repeated:,}", f"<= {most:,}", repeated <= most)
+    yield at_most(f"calls made again after {disturbed}", repeated, most, "{:,}")

@@ -15,12 +15,11 @@ import aiohttp
 import psycopg
 
 from scripts.scale.replicas import SETTINGS, Replicas, free_port, request_body
-from scripts.scale.stage import CONDUCTOR, Figure, place
+from scripts.scale.stage import CONDUCTOR, Figure, at_most, none_of, place
 from tests.state.cluster import Cluster, cluster
 
 CLIENTS: Final = 16
-RETURN: Final = 5.0
-"""Seconds after which a replica is ready again."""
+RETURN: Final = 5.0  # seconds after which a replica is ready again
 
 
 @dataclass
@@ -49,19 +48,16 @@ def run(*, stops: int, outage: int) -> Iterator[Figure]:
                 "SELECT count(*) FROM conductor_calls WHERE owner IS NULL AND worker = 'alpha' AND worker_call = 1"
             ).fetchone() or (0,)
             whole = {run for (run,) in connection.execute("SELECT run FROM conductor_runs WHERE state = 'finished'")}
-    lost = set(seen.answered) - whole
     calls = counts["calls"] + counts["planned"]
     statuses = ", ".join(f"{status}: {number:,}" for status, number in sorted(seen.statuses.items()))
     yield Figure("requests by status", statuses, "no 401", "401" not in seen.statuses)
-    wrong = f"{len(seen.wrong)} {seen.wrong[:1] or ''}"
-    yield Figure("what was neither an answer nor 503 with Retry-After", wrong, "0", not seen.wrong)
+    yield none_of("what was neither an answer nor 503 with Retry-After", seen.wrong)
     yield Figure("calls that models got, and rows of calls", f"{calls:,}, {rows[0]:,}", "no call without a row",
                  calls <= rows[0])  # fmt: skip
     yield Figure("answers, and calls of workers that are settled", f"{len(seen.answered):,}, {settled[0]:,}",
                  "no answer without one", len(seen.answered) <= settled[0])  # fmt: skip
-    yield Figure("answers whose run is not stored whole", str(len(lost)), "0", not lost)
-    yield Figure(f"seconds until ready after {len(seen.returns)} returns", f"{max(seen.returns):.1f} at most",
-                 f"<= {RETURN:.0f}", max(seen.returns) <= RETURN, timed=True)  # fmt: skip
+    yield none_of("answers whose run is not stored whole", sorted(set(seen.answered) - whole))
+    yield at_most(f"most seconds until ready after {len(seen.returns)} returns", max(seen.returns), RETURN, timed=True)
 
 
 async def _run(replicas: Replicas, postgres: Cluster, seen: Seen, stops: int, outage: int, key: str) -> None:
@@ -92,9 +88,7 @@ async def _run(replicas: Replicas, postgres: Cluster, seen: Seen, stops: int, ou
     await asyncio.gather(*map(replicas.end, replicas.ports))
 
 
-async def _ask(
-    client: aiohttp.ClientSession, ports: list[int], seen: Seen, over: asyncio.Event, number: int
-) -> None:  # fmt: skip
+async def _ask(client: aiohttp.ClientSession, ports: list[int], seen: Seen, over: asyncio.Event, number: int) -> None:
     while not over.is_set():
         url = f"http://127.0.0.1:{ports[number % len(ports)]}/v1/chat/completions"
         try:

@@ -13,8 +13,7 @@ from unittest.mock import patch
 from scripts.scale.batch import COMMAND, FAIL_EVERY, PARALLEL, figures, lines, prepare
 from scripts.scale.stage import ROOT, Figure, Place, place
 
-TRIES: Final = 5
-"""Ray gives a node 30 seconds to start, which a busy machine may need more than once."""
+TRIES: Final = 5  # Ray gives a node 30 seconds to start, which a busy machine may need more than once
 
 
 @contextmanager

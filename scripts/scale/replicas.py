@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from scripts.scale.stage import CONDUCTOR, ROOT, Figure, Place, place
+from scripts.scale.stage import CONDUCTOR, ROOT, Figure, Place, none_of, place
 from tests.state.cluster import cluster
 
 SETTINGS: Final = "[limits]\ncalls_day = 100000000\n[serve]\nparallel = 128"
@@ -102,15 +102,13 @@ def restart(*, streams: int, seconds: int, restarts: int = 3) -> Iterator[Figure
         at.configure(f'state = "{postgres.new_database()}"', SETTINGS)
         held = Streams(Replicas(at, [free_port() for _ in range(3)], options=()), seconds)
         took = asyncio.run(held.run(streams, restarts))
-    yield Figure(f"streams of {seconds} s that were whole", f"{held.whole:,}", "", None)
-    wrong = held.before_the_kill
-    yield Figure("streams that were cut or refused by the restarts", f"{len(wrong)} {wrong[:1]}", "0", not wrong)
-    yield Figure("seconds that the end of a replica took", ", ".join(f"{each:.0f}" for each in took), "", None)
+    yield Figure(f"streams of {seconds} s that were whole", f"{held.whole:,}")
+    yield none_of("streams that were cut or refused by the restarts", held.before_the_kill)
+    yield Figure("seconds that the end of a replica took", ", ".join(f"{each:.0f}" for each in took))
     most = streams * 2 // 3
     yield Figure("streams that SIGKILL of a replica cut", str(len(held.cut)), f"its own, 1 to {most}",
                  0 < len(held.cut) <= most)  # fmt: skip
-    yield Figure("streams that began after it and were cut or refused", f"{len(held.later)} {held.later[:1]}", "0",
-                 not held.later)  # fmt: skip
+    yield none_of("streams that began after it and were cut or refused", held.later)
     broken = [each for each in held.followed if each]
     yield Figure("responses read on by Last-Event-ID; with a gap or a repeat",
                  f"{held.resumed} of {len(held.followed)}; {len(broken)} {broken[:1]}", "some; 0",

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.request import urlopen
 
+from scripts.faults.desk import homes
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 CONDUCTOR: Final = (sys.executable, "-m", "conductor_cli")
 
@@ -26,6 +28,16 @@ class Figure(NamedTuple):
     bound: str = ""
     holds: bool | None = None
     timed: bool = False
+
+
+def at_most(what: str, value: float, most: float, form: str = "{:.1f}", *, timed: bool = False) -> Figure:
+    """A value beside the most that it may be, both written in the same form."""
+    return Figure(what, form.format(value), f"<= {form.format(most)}", value <= most, timed)
+
+
+def none_of(what: str, found: Sequence[object]) -> Figure:
+    """What must not have happened: how often it did, and the first of it."""
+    return Figure(what, f"{len(found)} {found[:1] or ''}", "0", not found)
 
 
 class Spent(NamedTuple):
@@ -46,10 +58,8 @@ class Place:
 
     @property
     def environ(self) -> dict[str, str]:
-        homes = {f"XDG_{name}_HOME": str(self.home / name.lower()) for name in ("CONFIG", "STATE", "DATA", "CACHE")}
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "TZ") if name in os.environ}
-        null = "keyring.backends.null.Keyring"
-        return kept | homes | {"HOME": str(self.home), "PYTHON_KEYRING_BACKEND": null, "PYTHONPATH": str(ROOT)}
+        return kept | homes(self.home) | {"PYTHONPATH": str(ROOT)}
 
     def configure(self, before: str = "", after: str = "") -> None:
         """Write the settings: one worker, whose calls cost a cent, and what a campaign adds."""

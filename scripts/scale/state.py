@@ -21,13 +21,11 @@ from conductor_cli.core.pool import DayLimits, Limits
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.state.postgres.database import Database
 from conductor_cli.state.postgres.spending import SharedSpend
-from scripts.scale.stage import ROOT, Figure, percentile
+from scripts.scale.stage import ROOT, Figure, at_most, none_of, percentile
 from tests.state.cluster import Cluster, bouncer, cluster
 
 PROCESSES: Final = 8
-CALLS: Final = 25
-"""Calls of each process, all in flight at once."""
-
+CALLS: Final = 25  # of each process, all in flight at once
 ADMITTED: Final = 100
 LIMIT: Final = 10**9  # billionths of a dollar
 CENT: Final = Usage(tokens_out=1, calls=1, cost=Decimal("0.01"))
@@ -36,11 +34,9 @@ CENT: Final = Usage(tokens_out=1, calls=1, cost=Decimal("0.01"))
 def run(*, rounds: int) -> Iterator[Figure]:
     """Have a new database in each round, which one of the processes makes tables in."""
     with cluster() as postgres, ExitStack() as stack:
-        words = [sys.executable, "-m", "scripts.scale.state"]
+        words, pipe = [sys.executable, "-m", "scripts.scale.state"], subprocess.PIPE
         processes = [
-            stack.enter_context(
-                subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-            )
+            stack.enter_context(subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True, cwd=ROOT))
             for _ in range(PROCESSES)
         ]
         yield from _rounds("directly", postgres, postgres.port, rounds, processes)
@@ -81,11 +77,9 @@ def _rounds(
     yield Figure(f"{how}: exactly {ADMITTED} of 200 calls admitted", f"{rounds - wrong} of {rounds} rounds", "all",
                  not wrong)  # fmt: skip
     yield Figure(f"{how}: rounds in which one migrated", f"{migrated} of {rounds}", "all", migrated == rounds)
-    yield Figure(f"{how}: failures", f"{len(failed)} {failed[0] if failed else ''}", "0", not failed)
-    yield Figure(
-        f"{how}: the most that was spent and held at once", f"${highest / LIMIT:.2f}", "<= $1.00", highest <= LIMIT
-    )
-    yield Figure(f"{how}: connections to PostgreSQL at once", str(connections), "< 100", connections < 100)
+    yield none_of(f"{how}: failures", failed)
+    yield at_most(f"{how}: the most that was spent and held at once", highest / LIMIT, 1, "${:.2f}")
+    yield at_most(f"{how}: connections to PostgreSQL at once", connections, 99, "{}")
     yield Figure(f"{how}: a hold, of 200 at once, at the median", f"{1000 * percentile(holds, 0.5):.0f} ms")
 
 

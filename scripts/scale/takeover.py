@@ -18,13 +18,9 @@ from tests.state.cluster import cluster
 
 REPLICAS: Final = 4
 STEPS: Final = 5
-EVERY: Final = 2.0
-"""Seconds between two kills. The last replica that is ready is not killed: how fast others start says nothing here."""
-
+EVERY: Final = 2.0  # seconds between two kills
 LEASE: Final = 15.0
-TOKENS: Final = 18
-"""What the provider bills for a call."""
-
+TOKENS: Final = 18  # what the provider bills for a call
 OWNERS: Final = "SELECT run, split_part(owner, '-', 1)::int FROM conductor_leases WHERE job IS NOT NULL"
 CALLS: Final = (
     "SELECT count(*) FILTER (WHERE owner IS NULL), count(owner),"
@@ -53,7 +49,7 @@ class Campaign:
         number, starting = 0, set[asyncio.Task[None]]()
         while True:
             await asyncio.sleep(EVERY)
-            if len(self.ready()) < 2:
+            if len(self.ready()) < 2:  # how fast others start says nothing here
                 continue
             number += 1
             port = self.ready()[number % len(self.ready())]
@@ -120,9 +116,8 @@ def run(*, seconds: int, clients: int) -> Iterator[Figure]:
             settled, held, others = connection.execute(CALLS, [TOKENS]).fetchone() or (0, 0, None)
     whole = len(campaign.asked) - len(campaign.wrong)
     wrong = f" ({campaign.wrong[0][:90]})" if campaign.wrong else ""
-    yield Figure(
-        "runs that were finished", f"{whole} of {len(campaign.asked)}{wrong}", "all", whole == len(campaign.asked) > 0
-    )
+    asked = len(campaign.asked)
+    yield Figure("runs that were finished", f"{whole} of {asked}{wrong}", "all", whole == asked > 0)
     yield Figure("replicas that were killed", str(len(campaign.killed)))
     taken = campaign.taken or [0.0]
     measured = f"{len(campaign.taken)} runs, p50 {percentile(taken, 0.5):.1f} s, at most {max(taken):.1f} s"

@@ -23,7 +23,7 @@ from typing import Final
 import aiohttp
 
 from scripts.scale.replicas import SETTINGS, Replicas, free_port, request_body
-from scripts.scale.stage import ROOT, Figure, Place, percentile, place
+from scripts.scale.stage import ROOT, Figure, Place, at_most, percentile, place
 from tests.state.cluster import cluster
 
 RIVALS: Final = ROOT / "build/rivals"
@@ -48,7 +48,6 @@ class Target:
 
 def run(*, seconds: int, clients: int) -> Iterator[Figure]:
     """Ask each as fast as it answers, and the first replica at half of that rate."""
-    direct = 0.0
     rates = dict[str, float]()
     with place() as at:
         double = Target([f"http://127.0.0.1:{at.port}"], model="alpha")
@@ -64,9 +63,7 @@ def run(*, seconds: int, clients: int) -> Iterator[Figure]:
             if count < 4:
                 times = asyncio.run(_ask(target, seconds, clients, rates[name] / 2))
                 added = 1000 * (percentile(times, 0.99) - direct)
-                yield Figure(
-                    f"{name}: p99 added at half of that", f"{added:.0f} ms", "<= 20 ms", added <= 20, timed=True
-                )
+                yield at_most(f"{name}: p99 added at half of that", added, 20, "{:.0f} ms", timed=True)
     ours = rates["2 replicas, limits on"]
     for name, start in (("litellm", _litellm), ("Portkey", _portkey)):
         with place() as at, start(at) as rival:
@@ -80,9 +77,7 @@ def run(*, seconds: int, clients: int) -> Iterator[Figure]:
                          times_faster >= 4, timed=True)  # fmt: skip
 
 
-def _measure(
-    name: str, target: Target, seconds: float, clients: int, rates: dict[str, float]
-) -> Iterator[Figure]:  # fmt: skip
+def _measure(name: str, target: Target, seconds: float, clients: int, rates: dict[str, float]) -> Iterator[Figure]:
     asyncio.run(_ask(target, 1, clients))  # what is loaded at the first request
     times = asyncio.run(_ask(target, seconds, clients))
     rates[name] = len(times) / seconds

@@ -18,13 +18,11 @@ from conductor_cli.core.usage import Usage
 from conductor_cli.state.home import open_state
 from conductor_cli.state.postgres.records import SharedState
 from conductor_cli.state.stored_run import RunQuery
-from scripts.scale.stage import Figure, percentile
+from scripts.scale.stage import Figure, at_most, percentile
 from tests.state.cluster import Cluster, cluster
 
 DAYS: Final = 10
-LINES: Final = 10
-"""Rows of a run, beside its own."""
-
+LINES: Final = 10  # rows of a run, beside its own
 WRITES: Final = 400
 FIRST: Final = datetime(2026, 11, 1, tzinfo=UTC)
 STARTED: Final = ev.RunStarted(
@@ -52,15 +50,15 @@ def run(*, rows: int) -> Iterator[Figure]:
             query = inside._replace(terms=terms)
             taken, found = _median(lambda query=query: full.traces.newest(query, 100)[0])  # type: ignore[misc]
             assert found, "nothing was found"
-            yield Figure(what, f"{1000 * taken:.0f} ms", "<= 100 ms", taken <= 0.1, timed=True)
+            yield at_most(what, 1000 * taken, 100, "{:.0f} ms", timed=True)
         began = time.monotonic()
         gone = [each for each in full.traces.runs() if each.startswith(day)]
         listed = time.monotonic() - began
         began = time.monotonic()
         full.traces.prune(gone)
         dropped = time.monotonic() - began
-        yield Figure(f"drop a day of {len(gone):,} runs, once all are listed in {listed:.1f} s", f"{dropped:.2f} s",
-                     "<= 1 s", dropped <= 1, timed=True)  # fmt: skip
+        what = f"drop a day of {len(gone):,} runs, once all are listed in {listed:.1f} s"
+        yield at_most(what, dropped, 1, "{:.2f} s", timed=True)
 
 
 def _open(postgres: Cluster, place: Path) -> SharedState:
