@@ -51,11 +51,9 @@ def script(model: str) -> tuple[list[str], float]:
     return list(islice(words(), int(number))), float(rate or 0)
 
 
-Asked = Mapping[str, Any]
-"""The body of a request."""
+Asked = Mapping[str, Any]  # the body of a request
 
-Reply = Callable[[Asked], AsyncIterator[bytes]]
-"""The events of an answer."""
+Reply = Callable[[Asked], AsyncIterator[bytes]]  # the events of an answer
 
 
 async def serve(reply: Reply, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

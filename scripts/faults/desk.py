@@ -35,7 +35,6 @@ UNRECORDED: Final = (
     "what was spent is not recorded", "no daily total", "limits per day cannot", "today's limit cannot",
 )  # fmt: skip
 
-
 TO_USER: Final = re.compile(r"write\((2|\d+</dev/pts/)")
 """A write to standard error or to a terminal, as strace shows it."""
 

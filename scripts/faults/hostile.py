@@ -122,7 +122,6 @@ REQUESTS: Final[dict[str, Callable[[], bytes]]] = {
 }  # fmt: skip
 """What is sent, by a name."""
 
-
 ASKING: Final = """
 import http.client, sys, threading, time
 end, longest = threading.Event(), 0.0

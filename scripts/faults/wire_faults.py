@@ -21,8 +21,7 @@ EVENTS: Final = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
 ECHO: Final = "you sent HEAD"  # what a server says with the request's headers in place of HEAD, the key among them
 DRIP_SECONDS: Final = 0.05  # between the bytes of an answer that would take longer than any timeout
 
-Reply = Callable[[SeenStep], Awaitable[list[bytes]]]
-"""The events with which a double answers; the call is billed then."""
+Reply = Callable[[SeenStep], Awaitable[list[bytes]]]  # the events with which a double answers; the call is billed then
 
 
 @dataclass
@@ -62,8 +61,7 @@ class Exchange:
         await self.send("\r\n".join([*lines, "", ""]).encode() + data)
 
 
-Strike = Callable[[Exchange], Awaitable[None]]
-"""What a fault does to an exchange."""
+Strike = Callable[[Exchange], Awaitable[None]]  # what a fault does to an exchange
 
 
 class FaultServer(Server):
@@ -343,5 +341,4 @@ FAULTS: Final[tuple[Fault, ...]] = (
 )  # fmt: skip
 """All faults of an exchange, by family."""
 
-REFUSE: Final = Fault("refuse", _reset_at_once)
-"""Nobody listens: the server is closed instead."""
+REFUSE: Final = Fault("refuse", _reset_at_once)  # nobody listens: the server is closed instead

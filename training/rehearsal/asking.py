@@ -41,7 +41,6 @@ SPLIT: Final = (
 
 _TEXTS: Final = 4000
 
-
 FILE: Final = Path(__file__).with_name("tokenizer.json")
 """The tokenizer as it was trained. Models that were trained with it need exactly this one."""
 

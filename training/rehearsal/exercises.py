@@ -144,7 +144,6 @@ STRONG: Final = replace(MIXED, sure=1.0, missing=0.0)
 WHOLE: Final = PoolSettings(sizes=(13,), extra=(12,), generalist=1.0, missing=0.0, sure=1.0, rivals=0.0)
 """Somebody for each skill, and the generalist: as many members and rows as in the pool that ships."""
 
-
 MIXED_FAILING: Final = replace(
     MIXED, sure=0.3, best=(0.5, 0.8), rivals=1.0, weak=(0.7, 0.95), generalist=0.0, sure_check=True
 )

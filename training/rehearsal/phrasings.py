@@ -27,7 +27,6 @@ PhrasingForm = Literal["noun", "ask", "order", "then"]
 
 _FORMS: Final[Mapping[str, PhrasingForm]] = {"n": "noun", "a": "ask", "o": "order", "t": "then"}
 
-
 _LINES: Final = sections(Path(__file__).with_name("ways.txt"))
 AROUND: Final = {name: _LINES.pop(name) for name in ("checks", "frames", "openings", "pairs")}
 """How people ask for a check, what stands around a phrasing, and how several orders and joins begin."""
@@ -36,8 +35,7 @@ MACROS: Final = dict(line.split(" ", 1) for line in _LINES.pop("macros").splitli
 JOINTS: Final = tuple(f"{joint} " if joint[0] in ",." else f" {joint} " for joint in _LINES.pop("joints").splitlines())
 TYPED: Final = _LINES.pop("typed")
 
-WAYS: Final[Mapping[str, str]] = _LINES
-"""The lines of each operation, by its name."""
+WAYS: Final[Mapping[str, str]] = _LINES  # the lines of each operation, by its name
 
 
 @dataclass(frozen=True, slots=True)

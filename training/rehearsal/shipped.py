@@ -40,7 +40,6 @@ def _to_case(problem: Problem) -> Case:
 
 FILE: Final = Path(shipped.__file__).with_name("operations.json")
 
-
 TELLING: Final = frozenset({
     "after", "begin", "beginning", "double", "doubled", "first", "halved", "last", "letters", "many", "next", "number",
     "start", "starting", "word",

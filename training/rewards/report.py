@@ -16,9 +16,7 @@ import numpy as np
 from training.rewards.world import HELD_OUT, SHAPES
 
 SAMPLES: Final = 4000
-GAIN: Final = 0.05
-"""How much more often the planner of GRPO has to be right than those of the two arms without it."""
-
+GAIN: Final = 0.05  # how much more often the planner of GRPO has to be right than those of the two arms without it
 Row = Mapping[str, Any]  # what came of a question: see `arms.examine`
 Figures = Mapping[int, Mapping[str, Any]]  # of an arm, by training seed
 Measure = Callable[[Row], float | None]  # None where a row does not count

@@ -30,7 +30,6 @@ SHAPES: Final[Mapping[str, float]] = {"single": 0.2, "chain": 0.3, "join": 0.3, 
 SPECIALIST, OVERSTATED, MARK = 0.97, 0.4, "self-reported"
 UNKNOWN: Final = "I do not understand."
 
-
 _OWN: Final = sections(Path(__file__).with_name("facts.txt"))
 FACTS: Final[Mapping[str, Mapping[str, str]]] = {
     "capital": {country.title(): city.title() for country, city in list(CAPITALS.items())[:36]},
