@@ -167,10 +167,10 @@ def check_lesson(random: Random, made: Task) -> tuple[str, str]:
     """The prompt, and the right answer with the verdict: one bit would be too little to learn a skill from."""
     right = random.random() < 0.5
     wrong = REFUSAL if random.random() < 0.05 else near_miss(random, made.operation, made.answer)
-    asked = SeenStep(number=len(made.seen) + 1, worker="", subtask=made.subtask, answer=made.answer if right else wrong)
+    asked = seen_steps([(made.subtask, made.answer if right else wrong)], len(made.seen))
     lines = lines_of(AROUND["checks"], "then", "known")
     words = "check it" if random.random() < 0.6 else random.choice(expand(random.choice(lines)))
-    prompt = render(Question(text=made.subtask), Step(worker="", subtask=words), (*made.seen, asked))
+    prompt = render(Question(text=made.subtask), Step(worker="", subtask=words), (*made.seen, *asked))
     return prompt, f"{made.answer} {'YES' if right else 'NO'}"
 
 
@@ -204,6 +204,14 @@ class Task(NamedTuple):
 def prompt_of(subtask: str, seen: Sequence[SeenStep]) -> str:
     """What a worker reads."""
     return render(Question(text=subtask), Step(worker="", subtask=subtask), seen)
+
+
+def seen_steps(told: Sequence[tuple[str, str]], after: int = 0) -> tuple[SeenStep, ...]:
+    """Subtasks with their answers as steps that a worker sees, numbered behind `after` others."""
+    return tuple(
+        SeenStep(number=number, worker="", subtask=subtask, answer=answer)
+        for number, (subtask, answer) in enumerate(told, after + 1)
+    )
 
 
 def chunk(course: Course, number: int) -> list[Lesson]:
@@ -280,10 +288,7 @@ def _later(random: Random, operation: Operation, values: tuple[str, ...], answer
         earlier.reverse()
     if len(earlier) == 1 and random.random() < 0.15:
         earlier.insert(0, _earlier(random, random.choice(_hops()).answer))
-    seen = tuple(
-        SeenStep(number=at, worker="", subtask=hop.subtask, answer=hop.answer) for at, hop in enumerate(earlier, 1)
-    )
-    return Task(words, seen, answer, operation)
+    return Task(words, seen_steps([(hop.subtask, hop.answer) for hop in earlier]), answer, operation)
 
 
 @cache
@@ -295,22 +300,18 @@ def _hops() -> tuple[Hop, ...]:
 
 
 @cache
-def _by_kind(numbers: bool) -> tuple[Hop, ...]:  # noqa: FBT001 - the key of a cache
-    return tuple(hop for hop in _hops() if hop.answer.isdecimal() == numbers)
-
-
-@cache
-def _by_answer() -> dict[str, list[Hop]]:
-    found: dict[str, list[Hop]] = {}
+def _by(key: Callable[[str], object]) -> dict[object, list[Hop]]:
+    """These steps by a property of their answers."""
+    found: dict[object, list[Hop]] = {}
     for hop in _hops():
-        found.setdefault(hop.answer, []).append(hop)
+        found.setdefault(key(hop.answer), []).append(hop)
     return found
 
 
 def _earlier(random: Random, value: str) -> Hop:
     """A step with this answer: a real one if there is one, and otherwise one of the same kind."""
-    real = _by_answer().get(value)
-    hop = random.choice(real if real and random.random() < 0.7 else _by_kind(value.isdecimal()))
+    real = _by(str).get(value)
+    hop = random.choice(real if real and random.random() < 0.7 else _by(str.isdecimal)[value.isdecimal()])
     return Hop(skill=hop.skill, op=hop.op, subtask=hop.subtask, answer=value)
 
 
@@ -336,25 +337,19 @@ def _whole(random: Random) -> Lesson:
 
 def _tries(random: Random, made: Task) -> tuple[SeenStep, ...]:
     """Earlier answers to the same, right or not: several of others, or the worker's own first one."""
-    start = len(made.seen)
-    tries = [made.answer if random.random() < 0.6 else _wrong(random, made) for _ in range(random.randint(1, 3))]
-    return tuple(
-        SeenStep(number=start + at, worker="", subtask=made.subtask, answer=text) for at, text in enumerate(tries, 1)
-    )
 
+    def wrong() -> str:
+        return REFUSAL if random.random() < 0.2 else near_miss(random, made.operation, made.answer)
 
-def _wrong(random: Random, made: Task) -> str:
-    return REFUSAL if random.random() < 0.2 else near_miss(random, made.operation, made.answer)
+    tries = [made.answer if random.random() < 0.6 else wrong() for _ in range(random.randint(1, 3))]
+    return seen_steps([(made.subtask, text) for text in tries], len(made.seen))
 
 
 def _refused(random: Random, course: Course) -> Lesson:
-    kinds: list[Callable[[Random, Course], Lesson | None]] = [
-        _foreign, _foreign, _foreign, _unknown, _broken, _too_much,
-    ]  # fmt: skip
-    while True:
-        found = random.choice(kinds)(random, course)
-        if found is not None:
-            return found
+    kinds = (_foreign, _foreign, _foreign, _unknown, _broken, _too_much)
+    while (found := random.choice(kinds)(random, course)) is None:
+        pass
+    return found
 
 
 def _foreign(random: Random, course: Course) -> Lesson | None:

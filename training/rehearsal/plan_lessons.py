@@ -99,13 +99,9 @@ class Clauses:
                 continue
             clause = words[low:high]
             if _count(self.asked, clause) == 1 == sum(_count(other, clause) for other in self.subtasks):
-                return _find(self.asked, clause) + place - low
+                found = (at for at in range(len(self.asked)) if self.asked[at : at + len(clause)] == clause)
+                return next(found) + place - low
         return None
-
-
-def clauses_of(problem: Problem) -> Clauses:
-    """A problem's question and subtasks."""
-    return Clauses(normalize(problem.question).split(), [hop.subtask.split() for hop in problem.hops])
 
 
 def name_skill(random: Random, text: Clauses, at: int, skill: Skill) -> str:
@@ -165,11 +161,6 @@ def _count(words: Sequence[str], clause: Sequence[str]) -> int:
     return sum(word == first and words[at : at + size] == clause for at, word in enumerate(words))
 
 
-def _find(words: Sequence[str], clause: Sequence[str]) -> int:
-    size = len(clause)
-    return next(at for at in range(len(words) - size + 1) if list(words[at : at + size]) == list(clause))
-
-
 COURSE: Final = Course(name="cold", skills=SKILLS, steps=9000, batch=64, rate=2e-3, size=Size(layers=6))
 
 PLAIN: Final = 0.2  # the share of questions that are left as they are
@@ -191,7 +182,7 @@ def chunk(course: Course, number: int) -> list[Lesson]:
 def lesson(random: Random) -> Lesson:
     """A question with a pool that is drawn for it, and a plan along its true steps."""
     problem = draw_problem(random, ProblemSettings(shapes=_SHAPES))
-    text = clauses_of(problem)
+    text = Clauses(normalize(problem.question).split(), [hop.subtask.split() for hop in problem.hops])
     plain = random.random() < PLAIN
     needed = list[str]()
     for at, hop in enumerate(problem.hops):

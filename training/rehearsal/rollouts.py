@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.plan import Plan, Step
@@ -15,7 +15,6 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import FREE, Usage, with_cost
 from conductor_cli.models.base import NO_FEATURES, Features
 from conductor_cli.rehearsal import players
-from conductor_cli.rehearsal import players as workers
 from conductor_cli.rehearsal.players import ANYTHING, CHECKING, NO, YES
 from conductor_cli.run.conductor import Conductor
 from conductor_cli.train.rollouts import Exercise, PlanOutcome, Rollouts
@@ -26,7 +25,7 @@ from training.rehearsal.exercises import Member, RehearsalExercise, pool_of
 class Answers(Protocol):
     """Where the answers of members come from: `asking.Bank`, or a double."""
 
-    async def member(self, strengths: Mapping[str, float], prompt: str, seed: int) -> str:
+    def member(self, strengths: Mapping[str, float], prompt: str, seed: int) -> Coroutine[Any, Any, str]:
         """What a member answers whose files have these strengths."""
 
 
@@ -41,14 +40,9 @@ class AskedOnce:
         """See `Answers`. The source remembers what it has answered, so only running questions are kept here."""
         key = tuple(sorted(strengths.items())), prompt, seed
         if key not in self._pending:
-            self._pending[key] = asyncio.create_task(self._ask(key, strengths, prompt, seed))
+            task = self._pending[key] = asyncio.create_task(self._answers.member(strengths, prompt, seed))
+            task.add_done_callback(lambda _: self._pending.pop(key))
         return await asyncio.shield(self._pending[key])
-
-    async def _ask(self, key: Any, strengths: Mapping[str, float], prompt: str, seed: int) -> str:
-        try:
-            return await self._answers.member(strengths, prompt, seed)
-        finally:
-            del self._pending[key]
 
 
 class MemberModel:
@@ -69,7 +63,7 @@ class MemberModel:
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         prompt = request.messages[-1].content
-        text = await self._answers.member(self._files, prompt, self._seed) or workers.REFUSAL
+        text = await self._answers.member(self._files, prompt, self._seed) or players.REFUSAL
         yield Chunk(text=text)
         count = len(self._files)
         used = Usage(calls=1, tokens_in=count * count_tokens(prompt), tokens_out=count * (count_tokens(text) + 1))
@@ -116,13 +110,13 @@ class DrawnPools(Rollouts):
 
 def _lacks_check(trace: Trace, exercise: RehearsalExercise) -> bool:
     """Whether nobody was asked for the check that the question asks for, though somebody on offer can check."""
-    if (
-        exercise.given
-        or exercise.skills[-1] != CHECKING
-        or not any(CHECKING in member.strengths for member in exercise.members)
-    ):
+    if exercise.given or exercise.skills[-1] != CHECKING or not _can_check(exercise):
         return False
-    return all(workers.clean_answer(record.text) not in (YES, NO) for record in trace.steps)
+    return all(players.clean_answer(record.text) not in (YES, NO) for record in trace.steps)
+
+
+def _can_check(exercise: RehearsalExercise) -> bool:
+    return any(CHECKING in member.strengths for member in exercise.members)
 
 
 def best_workers(pool: Pool, skill: str) -> tuple[str, ...]:
@@ -135,13 +129,10 @@ def best_workers(pool: Pool, skill: str) -> tuple[str, ...]:
     return ()
 
 
-NOBODY: Final = Pool(workers=())
-
-
 def build_rollouts(answers: Answers) -> DrawnPools:
     """Runs of the rehearsal's conductor; each exercise has its pool, and `answers` the answers of its members."""
     conductor = Conductor(
-        model=None, pool=NOBODY, workers={}, profile=players.PROFILE, worker_profile=workers.WORKER_PROFILE,
+        model=None, pool=Pool(workers=()), workers={}, profile=players.PROFILE, worker_profile=players.WORKER_PROFILE,
         limits=Limits(attempts=1), constrained=False,
     )  # fmt: skip
     rollouts = DrawnPools(conductor=conductor, name_route=lambda worker: next(iter(worker.card.strengths)))
@@ -153,7 +144,6 @@ def gold_plan(exercise: RehearsalExercise) -> Plan:
     """The true steps, each to one of the best on offer; without a check where nobody but the generalist could do it."""
     pool, steps = pool_of(exercise.members), list[Step]()
     for hop in exercise.problem.hops:
-        able = hop.skill != CHECKING or any(CHECKING in member.strengths for member in exercise.members)
-        if able and (names := best_workers(pool, hop.skill)):
+        if (hop.skill != CHECKING or _can_check(exercise)) and (names := best_workers(pool, hop.skill)):
             steps.append(Step(worker=names[0], subtask=hop.subtask, access=hop.access))
     return Plan(steps=tuple(steps))

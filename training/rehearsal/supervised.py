@@ -10,9 +10,10 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -34,6 +35,9 @@ with require("transformers"):
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+
+Draw = Callable[[Course, int], Sequence[Lesson]]  # the lessons of some batches, by the number of the chunk
 
 
 class Tokens(NamedTuple):
@@ -63,30 +67,14 @@ def rate_at(course: Course, step: int) -> float:
     return course.rate * (0.01 + 0.99 * (1 + math.cos(math.pi * share)) / 2)
 
 
-class Batches:
-    """The batches of a course by step, as tokens."""
-
-    def __init__(
-        self, course: Course, tokenizer: Tokenizer, draw: Callable[[Course, int], Sequence[Lesson]] = chunk
-    ) -> None:
-        self._course, self._tokenizer, self._draw = course, tokenizer, draw
-        self._number, self._chunk = -1, list[list[Tokens]]()
-
-    def at(self, step: int) -> tuple[Any, Any]:
-        """The tokens (lessons by length, padded on the right) and the targets: -1 where nothing is asked."""
-        number, place = divmod(step, CHUNK)
-        if number != self._number:
-            self._number, self._chunk = number, self._batches(number)
-        return tensors(self._chunk[place], token_of(self._tokenizer, PAD))
-
-    def _batches(self, number: int) -> list[list[Tokens]]:
-        """A chunk's batches, each of lessons of like length, in an order of no meaning."""
-        size = self._course.batch
-        drawn = self._draw(self._course, number)
-        lessons = sorted(encoded(drawn, self._tokenizer), key=lambda item: sum(map(len, item)))
-        batches = [lessons[at : at + size] for at in range(0, len(lessons), size)]
-        Random(number).shuffle(batches)
-        return batches
+def batches(course: Course, tokenizer: Tokenizer, first: int, draw: Draw) -> Iterator[tuple[Any, Any]]:
+    """The batches of a course from its step `first` on: lessons of like length, in an order of no meaning."""
+    for number in count(first // CHUNK):
+        lessons = sorted(encoded(draw(course, number), tokenizer), key=lambda item: sum(map(len, item)))
+        drawn = [lessons[at : at + course.batch] for at in range(0, len(lessons), course.batch)]
+        Random(number).shuffle(drawn)
+        for batch in drawn[max(first - number * CHUNK, 0) :]:
+            yield tensors(batch, token_of(tokenizer, PAD))
 
 
 def encoded(lessons: Sequence[Lesson], tokenizer: Tokenizer) -> list[Tokens]:
@@ -98,7 +86,10 @@ def encoded(lessons: Sequence[Lesson], tokenizer: Tokenizer) -> list[Tokens]:
 
 
 def tensors(lessons: Sequence[Tokens], pad: int) -> tuple[Any, Any]:
-    """See `Batches.at`. The target of a place is the token after it; only those of the answer and its end count."""
+    """Lessons as tokens, padded on the right, and their targets.
+
+    The target of a place is the token after it; only those of the answer and its end count, others are -1.
+    """
     length = max(len(prompt) + len(answer) for prompt, answer in lessons) - 1
     rows, targets = [], []
     for prompt, answer in lessons:
@@ -264,18 +255,15 @@ MUON: Final = 2.5  # the learning rate of Muon, in those of AdamW
 
 def advance(
     training: Training, path: Path, *, seconds: float, say: Callable[[str], None],
-    clock: Callable[[], float] = time.monotonic, batches: Batches | None = None,
+    clock: Callable[[], float] = time.monotonic, draw: Draw = chunk,
 ) -> None:  # fmt: skip
-    """Train until the course or the time is over; the state is kept at `path` meanwhile and at the end.
-
-    `batches` are other ones than a worker's.
-    """
-    batches = batches or Batches(training.course, training.tokenizer)
+    """Train until the course or the time is over; the state is kept at `path` meanwhile and at the end."""
+    drawn = batches(training.course, training.tokenizer, training.step, draw)
     training.model.train()
     began = kept = before = clock()
     worked = time.process_time()
     while not training.ended and clock() - began < seconds:
-        loss = loss_of(training.model, *batches.at(training.step))
+        loss = loss_of(training.model, *next(drawn))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(training.model.parameters(), 1.0)
         training.optimizer.step(rate_at(training.course, training.step))
@@ -354,11 +342,11 @@ def train_file(course: Course, directory: Path, *, minutes: float, say: Callable
     if training.step:
         say(f"{course.name}: resuming after step {training.step}")
     conducts = course.name == plan_lessons.COURSE.name
-    batches = Batches(course, tokenizer, plan_lessons.chunk if conducts else chunk)
-    advance(training, state, seconds=60 * minutes, say=say, batches=batches)
+    draw = plan_lessons.chunk if conducts else chunk
+    advance(training, state, seconds=60 * minutes, say=say, draw=draw)
     if training.ended:
         path = directory / f"{course.name}.gguf"
         export(rounded(training.model), tokenizer, path, name="conductor, cold start" if conducts else course.name)
-        count = sum(weight.numel() for weight in training.model.parameters())
-        say(f"{course.name}: {path}, {count / 1e6:.2f} million parameters, {path.stat().st_size / 1e6:.2f} MB")
+        weights = sum(weight.numel() for weight in training.model.parameters())
+        say(f"{course.name}: {path}, {weights / 1e6:.2f} million parameters, {path.stat().st_size / 1e6:.2f} MB")
     return training.ended

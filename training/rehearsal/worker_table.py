@@ -12,7 +12,7 @@ from conductor_cli.core.profile import SeenStep
 from conductor_cli.rehearsal.players import ANYTHING, CHECKER, CHECKING, NAMES, REFUSAL
 from training.rehearsal.asking import Bank, Reply
 from training.rehearsal.exercises import GENERALIST
-from training.rehearsal.lessons import EVERY, near_miss, prompt_of
+from training.rehearsal.lessons import EVERY, near_miss, prompt_of, seen_steps
 from training.rehearsal.operations import OPERATIONS
 from training.rehearsal.world import Hop, Problem, draw_problems
 
@@ -143,5 +143,5 @@ async def _checker(bank: Bank, count: int, seed: int, split: Split = "test") -> 
 
 
 async def _verdict(bank: Bank, step: Step, answer: str) -> Reply:
-    claim = SeenStep(number=len(step.seen) + 1, worker="", subtask=step.hop.subtask, answer=answer)
-    return await bank.ask(CHECKER, prompt_of("check it", (*step.seen, claim)))
+    claim = seen_steps([(step.hop.subtask, answer)], len(step.seen))
+    return await bank.ask(CHECKER, prompt_of("check it", (*step.seen, *claim)))
