@@ -239,9 +239,9 @@ def check_body(api: str, data: bytes) -> None:
         request = door.parse(read_json_body(data))
     except RequestError as error:
         json.dumps(error_body(error, path)).encode()
-        status, message = error.status, error.message
-        assert 400 <= status < 500, f"status {status}: {message}"
-        assert len(message) < LONGEST, f"a message of {len(message)} characters"
+        status, said = error.status, error.message
+        assert 400 <= status < 500, f"status {status}: {said}"
+        assert len(said) < LONGEST, f"a message of {len(said)} characters"
         return
     encoder = door.encoder(request, "20261122-201500-abcd", 0)
     encoder.begin() + encoder.text("x").replace(b"\r", b"")
