@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -91,6 +92,27 @@ def test_each_rank_is_another_reply_and_the_same_whatever_was_asked_before(endin
 
 def test_a_search_keeps_to_the_grammar_and_begins_again_when_nothing_is_left(tiny: Path) -> None:
     with opened(tiny, context=256) as engine:
-        found = [ranked(engine, rank, grammar=FOUR) for rank in range(5)]
+        found = [ranked(engine, rank, grammar=FOUR) for rank in range(6)]
     assert set(found[:4]) == {"ac", "ad", "bc", "bd"}
-    assert found[4] == found[0]
+    assert found[4] == found[0] != found[5]
+
+
+def test_several_searches_at_the_same_time_write_no_reply_twice(ending: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second run's question comes between two ranks of the first, or asks the same."""
+    with opened(ending, context=256) as engine:
+        inorder = [ranked(engine, rank) for rank in range(1, 6)]
+        written = mock.Mock(side_effect=engine._write)
+        monkeypatch.setattr(engine, "_write", written)
+        for rank in range(1, 6):
+            list(engine.generate(ask("Why?", max_tokens=6, temperature=0.0, rank=rank), CancelToken()))
+            assert ranked(engine, rank) == inorder[rank - 1]
+    assert written.call_count == 1 + 5 + 5  # the likeliest reply to the other question first
+
+
+def test_a_reply_that_is_broken_off_loses_a_search_nothing(ending: Path) -> None:
+    with opened(ending, context=256) as engine, opened(ending, context=256) as other:
+        inorder = [ranked(engine, rank) for rank in range(1, 6)]
+        broken = other.generate(ask("Who?", max_tokens=6, temperature=0.0, rank=1), CancelToken())
+        next(broken)
+        del broken
+        assert [ranked(other, rank) for rank in (2, 3, 4, 5, 1)] == [*inorder[1:], inorder[0]]

@@ -32,7 +32,7 @@ from conductor_cli.models.llama.vocabulary import TokenDecoder, TokenizedPrompt,
 MIN_GRAMMAR_REPLY: Final = 256
 """Tokens that a prompt leaves free for a reply that has to keep to a grammar: half of one is of no use."""
 
-
+MAX_SEARCHES: Final = 64  # How many prompts' searches are kept: the next rank is asked for after other runs' prompts
 REFUSAL: Final = "?"  # What is written instead of a reply of too little probability
 
 
@@ -52,7 +52,7 @@ class LlamaEngine:
         names = {name: self.vocabulary.token_name(find(self.vocabulary.pointer)) for name, find in special.items()}
         text = CHATML if source is None else bytes(source).decode("utf-8", "replace")
         self._template = ChatTemplate(path.name, text, names)
-        self._search: tuple[tuple[int | str | None, ...], ReplySearch] | None = None
+        self._searches: dict[tuple[int | str | None, ...], ReplySearch] = {}  # the one used last at the end
 
     @property
     def context(self) -> Any:  # noqa: ANN401 - a C pointer
@@ -69,7 +69,7 @@ class LlamaEngine:
         prompt = self.tokenize(request)
         self._make_room(len(prompt.tokens), request)
         search = self._search_up_to(request, prompt) if request.rank else None
-        with closing(self._new_sampler(request, search)) as sampler:
+        with closing(self._new_sampler(request, search, request.rank)) as sampler:
             cached = self.kv_cache.read(prompt)
             # llama.cpp loads and computes with damaged weights; this is where the damage first shows.
             if math.isnan(self._lib.llama_get_logits_ith(self.context, -1)[0]):
@@ -98,6 +98,8 @@ class LlamaEngine:
                 read, seconds = len(prompt.tokens), time.monotonic() - began
                 usage = replace(chunk.usage, tokens_in=read, tokens_cached=cached, seconds=seconds, calls=1)
                 yield replace(chunk, usage=usage)
+        if search is not None:
+            search.written = max(search.written, request.rank + 1)
 
     def tokenize(self, request: Request) -> TokenizedPrompt:
         """Return the tokens of a request's messages. Raises `ModelError` or `Cancelled`."""
@@ -156,22 +158,23 @@ class LlamaEngine:
         yield replace(reply.end(), finish=finish, usage=usage)
 
     def _search_up_to(self, request: Request, prompt: TokenizedPrompt) -> ReplySearch:
-        """The search for replies to a prompt, after as many as the request's rank; if need be, they are made again."""
+        """Return the search for replies to a prompt, after as many as the request's rank were written."""
         asked = (*prompt.tokens, request.grammar)
-        if self._search is None or self._search[0] != asked or self._search[1].count > request.rank:
-            self._search = asked, ReplySearch()
-        search = self._search[1]
+        search = self._searches[asked] = self._searches.pop(asked, ReplySearch())
+        if len(self._searches) > MAX_SEARCHES:
+            del self._searches[next(iter(self._searches))]
         most = self.kv_cache.capacity - len(prompt.tokens)
-        while search.count < request.rank:
+        for rank in range(search.written, request.rank):
             self.kv_cache.read(prompt)
-            with closing(self._new_sampler(request, search)) as sampler:
+            with closing(self._new_sampler(request, search, rank)) as sampler:
                 for _ in self._write(TokenDecoder(stop=request.stop), sampler, min(most, request.max_tokens or most)):
                     pass
+            search.written = rank + 1
         return search
 
-    def _new_sampler(self, request: Request, search: ReplySearch | None) -> Sampler:
+    def _new_sampler(self, request: Request, search: ReplySearch | None, rank: int = 0) -> Sampler:
         if search is not None:
-            return SearchingSampler(self._new_sampler(request, None), search)
+            return SearchingSampler(self._new_sampler(request, None), search, rank)
         temperature, seed = request.temperature, self._seed(request)
         if request.grammar is not None:
             return GrammarSampler(self.vocabulary, request.grammar, temperature=temperature, seed=seed)

@@ -187,29 +187,43 @@ OTHERS: Final = 3  # How many tokens are kept at each place beside the likeliest
 
 
 class ReplySearch:
-    """What is left to try after some replies to a prompt. `count` is how many there were."""
+    """The replies to a prompt from the likeliest down. `written` is how many of them are whole.
+
+    The cost of a beginning is the negative logarithm of its probability.
+    """
 
     def __init__(self) -> None:
-        self.count = 0
-        self._beginnings: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+        self.written = 0
+        self._begun: list[tuple[float, tuple[int, ...]]] = []
+        self._untried: list[tuple[float, tuple[int, ...]]] = []
+        self._known: set[tuple[int, ...]] = set()
 
     def add(self, cost: float, tokens: tuple[int, ...]) -> None:
-        """Keep a beginning. Its cost is the negative logarithm of its probability."""
-        heapq.heappush(self._beginnings, (cost, tokens))
+        """Keep a beginning, unless it was found before: a reply that was broken off is written again."""
+        if tokens not in self._known:
+            self._known.add(tokens)
+            heapq.heappush(self._untried, (cost, tokens))
 
-    def take(self) -> tuple[float, tuple[int, ...]]:
-        """Return the cheapest beginning. Where a grammar allows no further reply, the search begins again."""
-        self.count += 1
-        return heapq.heappop(self._beginnings) if self._beginnings else (0.0, ())
+    def beginning(self, rank: int) -> tuple[float, tuple[int, ...]]:
+        """Return what the reply of this rank begins with, and its cost, after all before it were written.
+
+        Where a grammar allows no further reply, the search begins again.
+        """
+        if rank == len(self._begun):
+            if not self._untried:
+                self._known.clear()
+                self.add(0.0, ())
+            self._begun.append(heapq.heappop(self._untried))
+        return self._begun[rank]
 
 
 class SearchingSampler(Sampler):
-    """Writes the next reply of a search, by the scores of another sampler. `close` it."""
+    """Writes the reply of one rank in a search, by the scores of another sampler. `close` it."""
 
-    def __init__(self, sampler: Sampler, search: ReplySearch) -> None:
+    def __init__(self, sampler: Sampler, search: ReplySearch, rank: int) -> None:
         super().__init__(sampler.vocabulary, temperature=None, seed=0)
         self._sampler, self._search = sampler, search
-        self._cost, self._given = search.take()
+        self._cost, self._given = search.beginning(rank)
         self._written: tuple[int, ...] = ()
 
     def draw(self, context: Any) -> int:  # noqa: ANN401 - a C pointer
