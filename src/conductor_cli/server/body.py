@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -11,7 +12,7 @@ from pydantic_core import from_json
 
 from conductor_cli.core.bounded_parsing import MAX_ESCAPES, has_more_values
 from conductor_cli.core.terminal_text import one_line
-from conductor_cli.models.off_loop import off_loop
+from conductor_cli.models.off_loop import VERY_LARGE, off_loop
 from conductor_cli.server.api.request import RequestError
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def read_json_body(data: bytes | bytearray) -> Mapping[str, Any]:
     if has_more_values(data, MAX_VALUES):
         message = f"the body has more than {MAX_VALUES:,} values or {MAX_ESCAPES:,} escapes"
         raise RequestError(400, "invalid_json", message)
+    _give_way(data)
     if data.startswith(BOM_UTF8):  # noqa: FURB188 - `removeprefix` copies what has none
         data = data[len(BOM_UTF8) :]
     try:
@@ -63,9 +65,16 @@ def read_json_body(data: bytes | bytearray) -> Mapping[str, Any]:
             body = from_json(_SURROGATE.sub(lambda found: b"?" if found[1] else found[0], data), allow_inf_nan=False)
     except ValueError as error:  # the parser names what it expected and where, and quotes nothing
         raise RequestError(400, "invalid_json", f"the body is not valid JSON: {error}") from None
+    _give_way(data)
     if not isinstance(body, dict):
         raise RequestError(400, "invalid_json", "the body must be a JSON object")
     for name, most in MAX_ITEMS.items():
         if isinstance(body.get(name), list) and len(body[name]) > most:
             raise RequestError(400, "too_many_items", f"{name} has more than {most:,} entries", param=name)
     return body
+
+
+def _give_way(data: bytes | bytearray) -> None:
+    """Let other threads work before the next call that reads megabytes: it holds them up until it has ended."""
+    if len(data) > VERY_LARGE:
+        time.sleep(0.005)
