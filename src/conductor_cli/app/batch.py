@@ -36,7 +36,7 @@ from pydantic_core import from_json
 from conductor_cli.core.errors import ConductorError, Failure, UsageError, describe_system_error
 from conductor_cli.core.formatting import format_size
 from conductor_cli.core.question import PastTurn, Question
-from conductor_cli.core.terminal_text import escape_json
+from conductor_cli.core.serialization import encode_line
 from conductor_cli.core.trace import Trace
 from conductor_cli.evals.cost import Budget
 from conductor_cli.models.disk import exclusive_lock, temporary_path
@@ -311,8 +311,7 @@ def mend_last_line(path: Path) -> None:
 
 def json_line(data: Mapping[str, Any]) -> bytes:
     """Return an object as a line of a batch's file."""
-    text = escape_json(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
-    return text.encode("utf-8", "backslashreplace") + b"\n"
+    return encode_line(data).encode("utf-8", "backslashreplace") + b"\n"
 
 
 def id_of(data: Mapping[str, Any]) -> str:

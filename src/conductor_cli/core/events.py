@@ -7,7 +7,6 @@ write the class, add it to `Event`, and handle it in `trace.apply_event`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal, get_args
@@ -19,8 +18,7 @@ from conductor_cli.core.policy import NO_POLICY, Policy
 from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.question import Question
 from conductor_cli.core.redact import Secrets
-from conductor_cli.core.serialization import DecodeError, dump, load
-from conductor_cli.core.terminal_text import escape_json
+from conductor_cli.core.serialization import DecodeError, decode_line, dump, encode_line, load
 from conductor_cli.core.usage import Usage
 
 FORMAT: Final = 3
@@ -356,29 +354,11 @@ def from_json(data: Any) -> Event:  # noqa: ANN401 - any JSON value
     return event
 
 
-_ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-
-
 def to_line(event: Event, secrets: Secrets | None = None, *, brief: bool = False) -> str:
-    """Return one event as one line of JSON, without the newline and without any of `secrets`.
-
-    Whatever breaks lines or terminals is an escape in it. A `brief` one has no fields that have their default.
-    """
-    data = to_json(event, brief=brief)
-    line = escape_json(_ENCODE(data))
-    # Searching the finished line is cheap. Redacting value by value, which keeps the JSON valid, is done only on a hit.
-    if secrets is None or not secrets.holds(line):
-        return line
-    return escape_json(_ENCODE(secrets.redact_data(data)))
+    """Return one event as one line of JSON, as `encode_line`. A `brief` one has no fields that have their default."""
+    return encode_line(to_json(event, brief=brief), secrets)
 
 
 def from_line(line: str) -> Event:
-    """Return the event of one line. Raises `DecodeError`, also for text that is not JSON."""
-    try:
-        return from_json(json.loads(line))
-    except DecodeError:
-        raise  # it is a `ValueError` too, and says more than the next line would
-    except ValueError as error:
-        raise DecodeError(f"not JSON: {error}") from None
-    except RecursionError:
-        raise DecodeError("not an event: nested too deep") from None
+    """Return the event of one line. Raises `DecodeError`."""
+    return decode_line(line, from_json)

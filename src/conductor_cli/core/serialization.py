@@ -6,6 +6,7 @@ that each requires.
 
 from __future__ import annotations
 
+import json
 import types
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -15,6 +16,8 @@ from functools import cache
 from typing import Any, Final, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from conductor_cli.core.errors import ConfigError
+from conductor_cli.core.redact import Secrets
+from conductor_cli.core.terminal_text import escape_json
 
 T = TypeVar("T")
 
@@ -28,6 +31,33 @@ them, and `1E+999999999` is a short text for a number with as many digits."""
 
 class DecodeError(ValueError):
     """A JSON value that does not have the shape its reader expects. `str()` says where and what was expected."""
+
+
+_ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def encode_line(value: Any, secrets: Secrets | None = None) -> str:  # noqa: ANN401 - any JSON value
+    """Return a JSON value as one line, without the newline and without any of `secrets`.
+
+    Whatever breaks lines or terminals is an escape in it.
+    """
+    line = escape_json(_ENCODE(value))
+    # Searching the finished line is cheap. Redacting value by value, which keeps the JSON valid, is done only on a hit.
+    if secrets is None or not secrets.holds(line):
+        return line
+    return escape_json(_ENCODE(secrets.redact_data(value)))
+
+
+def decode_line(line: str, read: Callable[[Any], T]) -> T:
+    """Return what `read` makes of the JSON value in a line. Raises `DecodeError`, also for text that is not JSON."""
+    try:
+        return read(json.loads(line))
+    except DecodeError:
+        raise  # it is a `ValueError` too, and says more than the next line would
+    except ValueError as error:
+        raise DecodeError(f"not JSON: {error}") from None
+    except RecursionError:
+        raise DecodeError("not an event: nested too deep") from None
 
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})

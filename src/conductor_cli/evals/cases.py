@@ -21,8 +21,8 @@ from typing import Any, Final
 
 from conductor_cli.core.errors import UsageError, describe_system_error
 from conductor_cli.core.formatting import format_size
-from conductor_cli.core.serialization import DecodeError, dump, load
-from conductor_cli.core.terminal_text import escape_json, one_line
+from conductor_cli.core.serialization import DecodeError, dump, encode_line, load
+from conductor_cli.core.terminal_text import one_line
 from conductor_cli.evals.mathematics import require_math_verify
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.models.disk import open_finite
@@ -79,7 +79,7 @@ def write_cases(cases: Iterable[Case]) -> str:
     lines = []
     for case in cases:
         data = {name: value for name, value in dump(case).items() if value != _DEFAULTS.get(name)}
-        lines.append(escape_json(json.dumps(data, ensure_ascii=False, separators=(",", ":"))) + "\n")
+        lines.append(encode_line(data) + "\n")
     return "".join(lines)
 
 

@@ -22,7 +22,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.errors import UsageError, describe_system_error
 from conductor_cli.core.plan import Step
 from conductor_cli.core.question import shorten
-from conductor_cli.core.serialization import dump, load
+from conductor_cli.core.serialization import dump, encode_line, load
 from conductor_cli.core.terminal_text import escape_json
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import NO_USAGE, Usage
@@ -252,7 +252,7 @@ class ResultWriter:
         """Write an outcome. Raises `UsageError` if the disk refuses it, or refused one of its replies."""
         path = self._outcomes.path
         try:
-            self._outcomes.append(json.dumps(dump(outcome), ensure_ascii=False, separators=(",", ":")))
+            self._outcomes.append(encode_line(dump(outcome)))
         except OSError as error:
             raise _write_error(path, error) from None
         # A later part would ask, and pay for, the same again.

@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 
 from conductor_cli.core.chat import Chunk, Finish, Request, ToolCall, ToolCallDelta, join_tool_calls
 from conductor_cli.core.pool import Worker
-from conductor_cli.core.serialization import DecodeError, dump, load
+from conductor_cli.core.serialization import DecodeError, dump, encode_line, load
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import Features, Model
 from conductor_cli.models.disk import AppendLog, read_lines
@@ -81,7 +81,7 @@ class ResponseCache:
             return
         self.replies[reply.key] = reply
         try:
-            self._log.append(json.dumps(dump(reply), ensure_ascii=False, separators=(",", ":")))
+            self._log.append(encode_line(dump(reply)))
         except OSError as error:
             self.error = error
 

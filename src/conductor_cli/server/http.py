@@ -28,8 +28,10 @@ from conductor_cli.app.worker_selection import keep_policy_of
 from conductor_cli.core.chat import text_size
 from conductor_cli.core.errors import ConductorError
 from conductor_cli.core.events import Event
+from conductor_cli.core.serialization import encode_line
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.programs.schema_check import size_of
 from conductor_cli.run.conductor import new_run_id
 from conductor_cli.server.access import REQUEST_ID, Principal, principal_from, principal_of
@@ -46,7 +48,7 @@ from conductor_cli.server.conversation import client_calls
 from conductor_cli.server.followed_runs import FollowedRuns, response_object, show_events
 from conductor_cli.server.metrics import Metrics
 from conductor_cli.server.narration import ResponseStream
-from conductor_cli.server.page import keyless_json, page_routes
+from conductor_cli.server.page import page_routes
 from conductor_cli.server.requests import (
     UtilityPurpose,
     build_demo_job,
@@ -201,7 +203,7 @@ class CreateAnswer:
             raise refused("background", "needs a trace, and this server stores none")
         if leases is not None:
             job = {"path": self.path, "body": body, "origin": principal.origin, "key": key, "purpose": purpose}
-            await asyncio.to_thread(lambda: leases.announce(run, keyless_json(job)))
+            await asyncio.to_thread(lambda: leases.announce(run, encode_line(job, KNOWN_SECRETS)))
         try:
             leased = leases is not None
             return begin_served(registry, request, principal, run=run, key=key, purpose=purpose, leased=leased)

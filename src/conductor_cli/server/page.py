@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-import json
 import re
 import time
 from collections import Counter
@@ -34,8 +33,8 @@ from conductor_cli.core.errors import ConductorError, PolicyError, UsageError
 from conductor_cli.core.formatting import format_count, format_duration, format_money
 from conductor_cli.core.learning import Verdict, describe_rating
 from conductor_cli.core.plan import KeepAnswer, Plan
-from conductor_cli.core.serialization import DecodeError
-from conductor_cli.core.terminal_text import escape_json, one_line, sanitize
+from conductor_cli.core.serialization import DecodeError, encode_line
+from conductor_cli.core.terminal_text import one_line, sanitize
 from conductor_cli.core.trace import ENDED, Outcome, Trace, apply_event, fast_replace, fold
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import recipient_of
@@ -226,14 +225,6 @@ def _section(title: str, text: str, kind: str = "") -> Data:
 # The streams
 
 
-def keyless_json(value: Any) -> str:  # noqa: ANN401 - any JSON value
-    """A JSON value in one line, without keys."""
-    line = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    if KNOWN_SECRETS.holds(line):
-        line = json.dumps(KNOWN_SECRETS.redact_data(value), ensure_ascii=False, separators=(",", ":"))
-    return escape_json(line)
-
-
 def _message(kind: str, data: str, number: int | str = "") -> bytes:
     """One server-sent event. `data` is one line of JSON."""
     identity = "" if number == "" else f"id: {number}\n"
@@ -323,7 +314,7 @@ async def frame_stream(looks: Iterator[Look], *, idle: float = IDLE) -> AsyncIte
         if not look.trace.run or (seen == look.number and not look.over and at - drawn < idle):
             return "", look
         seen, drawn = look.number, at
-        return keyless_json(frame_data(look.trace, now=look.now, live=look.live)), look
+        return encode_line(frame_data(look.trace, now=look.now, live=look.live), KNOWN_SECRETS), look
 
     while True:
         try:
@@ -459,7 +450,7 @@ class _Page:
         return await self._in_thread(lambda: self._store().ended(self._found(request)))
 
     async def _json(self, make: Callable[[], Any]) -> Response:
-        text = await self._in_thread(lambda: keyless_json(make()))
+        text = await self._in_thread(lambda: encode_line(make(), KNOWN_SECRETS))
         return Response(text, media_type="application/json", headers=_PRIVATE)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:

@@ -12,7 +12,6 @@ line that does not follow the one before it does too. It has no key: whoever can
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -21,8 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.redact import Secrets
-from conductor_cli.core.serialization import LARGEST, DecodeError
-from conductor_cli.core.terminal_text import escape_json
+from conductor_cli.core.serialization import LARGEST, DecodeError, decode_line, encode_line
 from conductor_cli.state.interfaces import MAX_WAIT
 from conductor_cli.state.old_lines import OLD_FORMATS, NamedTexts, read_cuts, upgrade_event
 
@@ -31,7 +29,6 @@ PIECES: Final = "pieces"  # The kind of a line with several pieces, and its fiel
 TEXT: Final = "…"  # Stands for the text of an event whose pieces follow
 LINES: Final = {"lines": 2}  # Added to the first line: the trace names no texts
 MAX_WAITING_CHARACTERS: Final = 4096  # Characters of the pieces of a line from which on they are written
-_ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 OWN: Final = 8
 LINK: Final = 24
@@ -139,9 +136,7 @@ class LineWriter:
         return self._line({"kind": PIECES, "streams": first, PIECES: pieces})
 
     def _line(self, data: dict[str, Any]) -> bytes:
-        line = escape_json(_ENCODE(data))
-        if self._secrets.holds(line):
-            line = escape_json(_ENCODE(self._secrets.redact_data(data)))
+        line = encode_line(data, self._secrets)
         hashed, self._link = add_hash(line.encode("utf-8", "backslashreplace"), self._link)
         return hashed + b"\n"
 
@@ -159,15 +154,8 @@ class LineReader:
         """The format of the lines, as the first one says; their events are those of the present format."""
 
     def read_line(self, line: str) -> list[ev.Event]:
-        """Return the events of one line. Raises `DecodeError`, also for text that is not JSON."""
-        try:
-            return self.read(json.loads(line))
-        except DecodeError:
-            raise  # it is a `ValueError` too, and says more than the next line would
-        except ValueError as error:
-            raise DecodeError(f"not JSON: {error}") from None
-        except RecursionError:
-            raise DecodeError("not an event: nested too deep") from None
+        """Return the events of one line. Raises `DecodeError`."""
+        return decode_line(line, self.read)
 
     def read_lines(self, data: bytes) -> list[ev.Event]:
         """Return the events of whole lines. Damaged ones are left out."""

@@ -8,8 +8,7 @@ from typing import Any
 
 from conductor_cli.core.events import Event, to_line
 from conductor_cli.core.plan import KeepAnswer
-from conductor_cli.core.serialization import dump
-from conductor_cli.core.terminal_text import escape_json
+from conductor_cli.core.serialization import dump, encode_line
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.views.base import RunView, Stdout
@@ -43,13 +42,12 @@ class JsonOutput(RunView):
             locate = self._trace_path if self._trace.stored else None
             path = locate(self._trace.run) if locate is not None else None
             data = run_json(self._trace, path)
-            write_json(self._stdout, json.dumps(data, ensure_ascii=False, separators=(",", ":")))
+            write_json(self._stdout, encode_line(data))
             self._stdout.flush()
 
 
 def write_json(stdout: Stdout, line: str) -> None:
     """Write a line of JSON, in ASCII if the encoding of the stream lacks some of its characters."""
-    line = escape_json(line)
     try:
         line.encode(stdout.encoding)
     except UnicodeEncodeError:
