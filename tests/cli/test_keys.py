@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.stage import COMMAND, Stage
+from tests.cli.stage import COMMAND, TWO, Stage, says
 from tests.cli.terminals import start_in_terminal
 from tests.keys.bus import lock, own_backend, use_backend, wedged
 from tests.servers import SeenStep, Wire, loopback
@@ -257,6 +257,19 @@ def test_a_run_sends_the_key_of_the_keyring(stage: Stage, keyring: str) -> None:
     assert {seen.headers.get("authorization") for seen in stage.asked("alpha")} == {f"Bearer {KEY}"}
     lock(keyring)
     assert [row["key"] for row in stage.inside("workers", "list", "--json").json] == ["keyring"]
+    stage.fails(4, "ask", "why?", told="unlock it")
+
+
+def test_a_run_goes_on_when_the_keyring_is_locked_meanwhile(stage: Stage, keyring: str) -> None:
+    stage.ok("keys", "set", "openai-compatible", "--base-url", stage.url, given=KEY)
+
+    async def lock_and_answer(seen: SeenStep, wire: Wire) -> None:
+        lock(keyring)
+        await says("alpha answers")(seen, wire)
+
+    stage.plan, stage.models["alpha"] = TWO, lock_and_answer
+    assert stage.ok("ask", "why?").out == "beta answers\n"
+    assert [seen.headers.get("authorization") for seen in stage.asked("beta")] == [f"Bearer {KEY}"]
     stage.fails(4, "ask", "why?", told="unlock it")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -151,6 +151,25 @@ def test_an_evaluation_needs_a_place(blocked: Stage, tmp_path: Path) -> None:
     blocked.costs_nothing(
         3, "eval", str(cases), "--yes", told=("the evaluation cannot be stored in", "CONDUCTOR_LLM_STATE_DIR")
     )
+
+
+def test_what_reads_needs_no_place(blocked: Stage) -> None:
+    assert blocked.inside("plan", "hi").code == 0
+    assert blocked.inside("trace", "list").code == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("workers", "add", "up", "--kind", "command", "--", "true"),
+        ("serve", "keys", "add", "laptop"),
+        ("config", "set", "limits.calls", "9"),
+    ],
+    ids=" ".join,
+)
+def test_settings_and_keys_need_a_place(stage: Stage, monkeypatch: pytest.MonkeyPatch, command: Sequence[str]) -> None:
+    monkeypatch.setenv("CONDUCTOR_LLM_CONFIG_DIR", "/proc/nowhere")
+    stage.fails(3, *command, told="/proc/nowhere")
 
 
 def test_cards_need_a_place(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
