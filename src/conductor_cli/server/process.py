@@ -113,6 +113,7 @@ class HttpServer:
         self.registry = registry = self._load()
         app = Access(build_app(registry), self._access)
         gc.freeze()  # what is loaded by now stays: the collector would stop every stream to look at it again
+        gc.set_threshold(20_000, 20, 50)  # nor at the many objects of a large body again and again
         quiet_logs()
         config = uvicorn.Config(
             app, **uvicorn_options(), date_header=False, lifespan="off",
