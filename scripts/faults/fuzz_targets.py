@@ -26,7 +26,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.bounded_parsing import parse_toml
 from conductor_cli.core.chat import Attachment, Message, Request, Tool, ToolCall
 from conductor_cli.core.errors import ConfigError, ModelError, PolicyError, UsageError
-from conductor_cli.core.media import describe_refused, image_size, media_type_of
+from conductor_cli.core.media import PDF, describe_refused, image_size, media_type_of
 from conductor_cli.core.plan import Plan, PlanRules, check_plan
 from conductor_cli.core.plan_file import PlanFile, format_plan_file, parse_plan_file
 from conductor_cli.core.plan_formats import PLAN_FORMATS, ParsedStep, PlanFormatContext
@@ -220,6 +220,8 @@ def check_media(data: bytes) -> None:
 
 def check_pdf(data: bytes) -> None:
     """The text of a document, or why it cannot be read. Only time of a processor counts: the machine may be busy."""
+    if media_type_of(data) != PDF:
+        return
     before = _children_seconds()
     found = read_pdf(data, PDF_LIMITS._replace(seconds=120))
     assert found.problem != "time", "it was read for two minutes"
