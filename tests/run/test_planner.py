@@ -211,7 +211,7 @@ def test_a_conductor_that_was_stopped_still_costs_and_one_that_was_never_reached
     run, _ = play(setting(["A | - ", ModelError("refused", "no")]))
     assert run.trace.usage.tokens_in > 100
     run, _ = play(setting([ModelError("connect", "refused")], price=price))
-    assert (run.trace.usage.tokens, run.trace.usage.cost) == (0, Decimal(0))
+    assert (run.trace.usage.calls, run.trace.usage.tokens, run.trace.usage.cost) == (2, 0, Decimal(0))
 
 
 def test_a_run_without_conductor_and_plan_fails() -> None:
@@ -229,6 +229,7 @@ def test_a_plan_file_must_keep_the_rules() -> None:
     for wrong in (plan_of(("ann", (0,))), plan_of(("ann", (1,))), plan_of(), plan_of(*[("ann", ())] * 6)):
         run, _ = play(setting(None, {"ann": ann}), plan=wrong)
         assert run.trace.exit_code == 2
+        assert run.trace.conductor == "plan file"
     assert ann.requests == []
 
 

@@ -17,7 +17,16 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.core.policy import Party, Policy, PoolPolicy
 from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.question import File, Question
-from conductor_cli.core.tools import CALLS_PER_STEP, FAULTS, OfferedTool, RunTools, ToolResult
+from conductor_cli.core.tools import (
+    CALLS_PER_REPLY,
+    CALLS_PER_STEP,
+    FAULTS,
+    MAX_ARGUMENT_BYTES,
+    CallCollector,
+    OfferedTool,
+    RunTools,
+    ToolResult,
+)
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.models.base import Model, ScriptedModel
 from conductor_cli.run import Conductor, Run
@@ -100,6 +109,16 @@ def test_a_worker_gets_the_results_of_its_calls_and_answers() -> None:
         ("web", "look", "look found it"), ("web", "count", "count found it"),
     ]  # fmt: skip
     assert box.closed == 1
+
+
+@pytest.mark.parametrize(("count", "length"), [(CALLS_PER_REPLY, 1), (1, MAX_ARGUMENT_BYTES)], ids=["calls", "bytes"])
+def test_a_reply_asks_for_no_more_than_any_reply_may(count: int, length: int) -> None:
+    collector = CallCollector()
+    for index in range(count):
+        collector.add(ToolCallDelta(index=index, name="look", arguments="x" * length))
+    assert len(collector.calls()) == count
+    with pytest.raises(ModelError, match="more tool calls, or for larger ones"):
+        collector.add(ToolCallDelta(index=count, name="look", arguments="x"))
 
 
 def test_the_pieces_of_a_call_are_joined() -> None:

@@ -96,6 +96,7 @@ def test_a_batch_is_answered_with_its_failures_in_a_file_of_their_own(stored: St
         begun = begin(at, [line(number, url) for number in range(10, 16)], url)
         assert (begun.status, begun.metadata) == ("validating", {"for": "a test"})
         done = over(at, begun.id)
+        assert server.registry._by_id == {}  # its runs are no answers that a client may read again
         counts = done.request_counts
         assert (done.status, counts.total, counts.completed, counts.failed) == ("completed", 6, 5, 1)
         answers, failures = lines_of(at, done.output_file_id), lines_of(at, done.error_file_id)
