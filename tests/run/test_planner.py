@@ -210,12 +210,15 @@ def test_a_conductor_that_was_stopped_still_costs_and_one_that_was_never_reached
     assert (run.trace.usage.cost or 0) > 0
     run, _ = play(setting(["A | - ", ModelError("refused", "no")]))
     assert run.trace.usage.tokens_in > 100
+    run, _ = play(setting([ModelError("refused", "no", usage=Usage(tokens_in=7, calls=1))]))
+    assert (run.trace.usage.calls, run.trace.usage.tokens_in) == (1, 7)
     run, _ = play(setting([ModelError("connect", "refused")], price=price))
     assert (run.trace.usage.calls, run.trace.usage.tokens, run.trace.usage.cost) == (2, 0, Decimal(0))
 
 
 def test_a_run_without_conductor_and_plan_fails() -> None:
-    run, _ = play(setting(None))
+    run, _ = play(setting(None, name="nobody"))
+    assert run.trace.conductor == "nobody"
     assert (run.trace.error, run.trace.exit_code) == (
         Failure(kind="conductor", message="there is no planner to plan with", reason="no_planner"), 5,
     )  # fmt: skip

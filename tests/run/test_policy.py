@@ -293,6 +293,13 @@ def test_subtasks_of_a_planner_with_files_stay_with_workers_that_see_files() -> 
     assert run.trace.exit_code == 0
 
 
+def test_a_planner_that_is_given_a_plan_sees_no_files() -> None:
+    run, _ = play(desk(says("unused"), Policy(), {"ann": says("read")}), FILES, plan=plan_of(("ann", ())))
+    assert run.trace.planner_saw_files is False
+    run, _ = play(desk(says("A | - | Read it."), Policy(), {"ann": says("read")}), FILES)
+    assert run.trace.planner_saw_files is True
+
+
 def test_a_plan_of_a_conductor_that_saw_no_files_is_written_on_by_it() -> None:
     planner = ScriptedModel([["A | - | Read it.\n", "B | - | Check.\n", "A | 1 2 | Answer.\n", 9.0]])
     first = stopped(planner, LOCAL_FILES, {"ann": says("read"), "bob": says(9.0)}, pool=POOL)

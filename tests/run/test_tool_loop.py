@@ -111,6 +111,16 @@ def test_a_worker_gets_the_results_of_its_calls_and_answers() -> None:
     assert box.closed == 1
 
 
+def test_the_planner_is_told_whose_tools_do_what() -> None:
+    planner = ScriptedModel([[PLAN]])
+    pool = Pool(workers=(*pool_of("ann", tools=("web",)).workers, *pool_of("bob").workers))
+    tools = RunTools(open=Box, about={"web": "Looks up pages."})
+    play(setting(planner, {"ann": says("yes"), "bob": says("no")}, pool=pool, tools=tools))
+    asked = planner.requests[0].messages[-1].content
+    assert "A can use tools: Looks up pages." in asked
+    assert "B can use tools" not in asked
+
+
 @pytest.mark.parametrize(("count", "length"), [(CALLS_PER_REPLY, 1), (1, MAX_ARGUMENT_BYTES)], ids=["calls", "bytes"])
 def test_a_reply_asks_for_no_more_than_any_reply_may(count: int, length: int) -> None:
     collector = CallCollector()

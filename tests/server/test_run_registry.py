@@ -446,3 +446,13 @@ def test_a_server_remembers_its_newest_runs(stage: Stage, monkeypatch: pytest.Mo
     with serving() as server:
         asked = [server.ask().headers["x-request-id"] for _ in range(3)]
         assert list(server.registry.runs.started) == asked[1:]
+
+
+def test_what_is_kept_of_ended_runs_is_bounded(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_registry, "MAX_KEPT", 2500)
+    stage.models["alpha"] = says("a" * 400)
+    with serving() as server:
+        asked = [server.ask().headers["x-request-id"] for _ in range(4)]
+        kept = server.registry._by_id
+        assert list(kept) == asked[-len(kept) :]
+        assert 1200 * len(kept) <= server.registry._kept <= 2500
