@@ -19,6 +19,7 @@ import heapq
 import math
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
@@ -186,35 +187,43 @@ def choose_index(odds: Sequence[float], temperature: float | None, seed: int) ->
 OTHERS: Final = 3  # How many tokens are kept at each place beside the likeliest
 
 
-class ReplySearch:
-    """The replies to a prompt from the likeliest down. `written` is how many of them are whole.
+@dataclass(slots=True)
+class _SearchedReply:
+    """One reply of a search, as far as it is written. Its cost is the negative logarithm of its probability."""
 
-    The cost of a beginning is the negative logarithm of its probability.
-    """
+    cost: float = 0.0
+    tokens: list[int] = field(default_factory=list)
+
+
+class ReplySearch:
+    """The replies to a prompt from the likeliest down. `written` is how many of them are whole."""
 
     def __init__(self) -> None:
         self.written = 0
-        self._begun: list[tuple[float, tuple[int, ...]]] = []
-        self._untried: list[tuple[float, tuple[int, ...]]] = []
-        self._known: set[tuple[int, ...]] = set()
+        self._replies: list[_SearchedReply] = []
+        # What may begin a reply: its cost, and another token at a place of the reply of this rank.
+        self._untried: list[tuple[float, int, int, int]] = []
 
-    def add(self, cost: float, tokens: tuple[int, ...]) -> None:
-        """Keep a beginning, unless it was found before: a reply that was broken off is written again."""
-        if tokens not in self._known:
-            self._known.add(tokens)
-            heapq.heappush(self._untried, (cost, tokens))
-
-    def beginning(self, rank: int) -> tuple[float, tuple[int, ...]]:
-        """Return what the reply of this rank begins with, and its cost, after all before it were written.
+    def reply(self, rank: int) -> _SearchedReply:
+        """Return the reply of this rank as far as it is written, after all before it were.
 
         Where a grammar allows no further reply, the search begins again.
         """
-        if rank == len(self._begun):
-            if not self._untried:
-                self._known.clear()
-                self.add(0.0, ())
-            self._begun.append(heapq.heappop(self._untried))
-        return self._begun[rank]
+        if rank == len(self._replies):
+            begun = _SearchedReply()
+            if self._untried:
+                cost, of, place, token = heapq.heappop(self._untried)
+                begun = _SearchedReply(cost, [*self._replies[of].tokens[:place], token])
+            self._replies.append(begun)
+        return self._replies[rank]
+
+    def add(self, rank: int, token: int, cost: float, others: Sequence[tuple[int, float]]) -> None:
+        """Write the next token of a reply, and keep the others that may stand in its place, each with its cost."""
+        reply = self._replies[rank]
+        for other, more in others:
+            heapq.heappush(self._untried, (reply.cost + more, rank, len(reply.tokens), other))
+        reply.cost += cost
+        reply.tokens.append(token)
 
 
 class SearchingSampler(Sampler):
@@ -222,22 +231,17 @@ class SearchingSampler(Sampler):
 
     def __init__(self, sampler: Sampler, search: ReplySearch, rank: int) -> None:
         super().__init__(sampler.vocabulary, temperature=None, seed=0)
-        self._sampler, self._search = sampler, search
-        self._cost, self._given = search.beginning(rank)
-        self._written: tuple[int, ...] = ()
+        self._sampler, self._search, self._rank = sampler, search, rank
+        self._reply, self._place = search.reply(rank), 0
 
     def draw(self, context: Any) -> int:  # noqa: ANN401 - a C pointer
-        """Return the next token: one of the beginning, or the likeliest."""
-        place = len(self._written)
-        if place < len(self._given):
-            token = self._given[place]
-        else:
+        """Return the next token: what is written of the reply, then the likeliest."""
+        if self._place == len(self._reply.tokens):
             (token, cost), *others = self._sampler.likeliest(context, 1 + OTHERS)
-            for other, more in others:
-                self._search.add(self._cost + more, (*self._written, other))
-            self._cost += cost
+            self._search.add(self._rank, token, cost, others)
+        token = self._reply.tokens[self._place]
+        self._place += 1
         self._sampler.accept(token)
-        self._written += (token,)
         return token
 
     def close(self) -> None:
