@@ -112,7 +112,7 @@ def _names(asked: str, environ: Mapping[str, str]) -> list[str]:
             known = [each for each in entries if isinstance(each, dict)] if isinstance(entries, list) else []
             found = [*(str(each.get("name", "")) for each in known), *found]
     elif kind == "runs":
-        from conductor_cli.state.run_list import OFFERED_NAMES, run_names  # other names need no index
+        from conductor_cli.state.stored_run import OFFERED_NAMES, run_names  # other names need no index
 
         files = [each for each in (user_file, own_file) if "state" in _read_toml(each)]
         if files or environ.get("CONDUCTOR_LLM_STATE"):

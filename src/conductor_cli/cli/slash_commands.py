@@ -37,7 +37,7 @@ from conductor_cli.core.plan import Plan
 from conductor_cli.core.terminal_text import Column, one_line
 from conductor_cli.core.trace import Trace, describe_left_out
 from conductor_cli.models.presets import recipient_of
-from conductor_cli.state.run_list import OFFERED_NAMES, run_names
+from conductor_cli.state.stored_run import OFFERED_NAMES, run_names
 from conductor_cli.views import choose_progress
 from conductor_cli.views.base import Stdout
 from conductor_cli.views.plan_text import plan_lines

@@ -1,10 +1,7 @@
 """Stored runs as a table or as JSON. What comes in is clean and has no line ends."""
 
-# ruff: noqa: PTH112, PTH208
-
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -94,17 +91,3 @@ def matching_texts(run: StoredRun, terms: Sequence[str], width: int = 2 * CONTEX
 
 
 COUNT: Final = 20  # Runs that are listed by default
-OFFERED_NAMES: Final = 200  # Ids that are offered to a shell for completion
-_PUNCTUATION: Final = str.maketrans("", "", "-._")
-
-
-def run_names(traces: str) -> list[str]:
-    """Return what a shell offers as a run: `last`, then the newest ids. Raises `OSError`."""
-    if not os.path.isdir(traces):
-        return []
-    found = sorted(
-        (name.removesuffix(".jsonl") for name in os.listdir(traces) if name.endswith(".jsonl")), reverse=True
-    )
-    # bash expands what it is offered, so other names could run commands.
-    plain = [name for name in found[:OFFERED_NAMES] if name.translate(_PUNCTUATION).isalnum()]
-    return ["last", *plain] if plain else []

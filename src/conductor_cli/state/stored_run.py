@@ -1,10 +1,13 @@
 """What a list shows of a stored run, and which runs a list asks for.
 
-These are named tuples, because importing dataclasses alone would double the time that a list takes.
+These are named tuples, because importing dataclasses alone would double the time that a list takes, and pathlib that of
+the names for a shell.
 """
+# ruff: noqa: PTH112, PTH208
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
@@ -84,3 +87,17 @@ def normalize_terms(terms: Iterable[str]) -> tuple[str, ...]:
     """Search terms with single spaces, as the indexed texts have them. Blank terms are left out."""
     found = (" ".join(term.split()) for term in terms)
     return tuple(term for term in found if term)
+
+
+OFFERED_NAMES: Final = 200  # Ids that are offered to a shell for completion
+_PUNCTUATION: Final = str.maketrans("", "", "-._")
+
+
+def run_names(traces: str) -> list[str]:
+    """Return what a shell offers as a run: `last`, then the newest ids. Raises `OSError`."""
+    if not os.path.isdir(traces):
+        return []
+    found = sorted((name.removesuffix(SUFFIX) for name in os.listdir(traces) if name.endswith(SUFFIX)), reverse=True)
+    # bash expands what it is offered, so other names could run commands.
+    plain = [name for name in found[:OFFERED_NAMES] if name.translate(_PUNCTUATION).isalnum()]
+    return ["last", *plain] if plain else []
