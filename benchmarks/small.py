@@ -85,8 +85,9 @@ def chat() -> Table:
                5.0, times["mark"]),
         Figure("the prompt with its keys, as a multiple of `conductor --version`", ratio(prompt, version), "ratio",
                None, times["prompt"]),
-        Figure("`conductor serve` until it answers `/health`, as a multiple of the prompt", ratio(serve, prompt),
-               "ratio", 1.5, f"{statistics.median(serve) * 1e3:.0f} ms"),
+        # It was 1.5 of the prompt, which took 18 times as long as `--version` then, and takes 6 times as long now.
+        Figure("`conductor serve` until it answers `/health`, as a multiple of `conductor --version`",
+               ratio(serve, version), "ratio", 27.0, f"{statistics.median(serve) * 1e3:.0f} ms"),
     ))  # fmt: skip
 
 
