@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Request
-from conductor_cli.core.errors import Failure, PolicyError
+from conductor_cli.core.errors import Failure, ModelError, PolicyError
 from conductor_cli.core.pool import DayLimits, Limits, Pool
 from conductor_cli.core.usage import FREE, Price, Usage
 from conductor_cli.models.base import ScriptedModel
@@ -198,6 +198,16 @@ def test_each_call_is_written_down(tmp_path: Path) -> None:
     rows = read_spent(tmp_path, local_now().date())
     assert [(row.worker, row.usage.calls, row.calls) for row in rows] == [("conductor", 1, 0), ("ann", 2, 2)]
     assert rows[1].usage.cost == Decimal("0.00012")
+
+
+def test_calls_whose_replies_are_not_used_are_marked(tmp_path: Path) -> None:
+    """A plan that is not valid, one that breaks off, and a worker's answer that does."""
+    broken = ModelError("broken", "it broke off", usage=Usage(tokens_in=5, calls=1))
+    planner = ScriptedModel([["A | 3 | nobody has done this"], ["A | - ", broken]])
+    workers = {"ann": ScriptedModel([["half", broken], ["found"]])}
+    play(setting(planner, workers, price=FREE, daily_spend=DailySpend(tmp_path)))
+    rows = read_spent(tmp_path, local_now().date())
+    assert [(row.worker, row.usage.calls, row.failed.calls) for row in rows] == [("conductor", 2, 2), ("ann", 2, 1)]
 
 
 def test_a_reply_that_was_made_before_is_not_paid_for_again(tmp_path: Path) -> None:
