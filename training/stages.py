@@ -28,6 +28,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
 
+from conductor_cli.models.disk import write_atomically
+
 DONE, MISSED, UNFINISHED = 0, 1, 3
 """Exit codes of a stage: it is done; its table misses a bound; its minutes are over before it is done."""
 
@@ -101,7 +103,7 @@ class Workspace:
                 shutil.rmtree(self.out / stage.work_folder, ignore_errors=True)
             if (old := self.found(stage.makes)) is not None:
                 old.unlink()
-        write(self._inputs_file, json.dumps({**recorded, stage.name: now}, indent=1))
+        write_atomically(self._inputs_file, json.dumps({**recorded, stage.name: now}, indent=1))
         self._running.add(stage.name)
 
     def call(self, stage: Stage) -> bool:
@@ -138,7 +140,7 @@ class Workspace:
         done = code == DONE or (missed and stage.prints)
         unfinished = code == UNFINISHED and not any(line.startswith("error: ") for line in lines)
         if stage.prints and done:
-            write(self.out / stage.makes, "\n".join(lines) + "\n")
+            write_atomically(self.out / stage.makes, "\n".join(lines) + "\n")
         entry = {
             "stage": stage.name, "at": at.isoformat(timespec="milliseconds"), "wall": round(wall, 2),
             "processor": round(processor, 2), "exit": code,
@@ -241,10 +243,3 @@ def print_line(line: str) -> None:
     """Print a line, not mixed with those of other threads."""
     with PRINT_LOCK:
         print(line, flush=True)
-
-
-def write(path: Path, text: str) -> None:
-    """Write a file completely or not at all."""
-    new = path.with_name(f".{path.name}.new")
-    new.write_text(text, encoding="utf-8")
-    new.replace(path)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from gguf import MODEL_ARCH, GGUFReader, GGUFWriter, LlamaFileType, TokenType, get_tensor_name_map
 
 from conductor_cli.core.errors import ConfigError, ModelError
+from conductor_cli.models.disk import temporary_path
 from conductor_cli.models.llama.gguf import MAX_LAYERS
 from conductor_cli.models.llama.lora import write_gguf
 from conductor_cli.train.recipe import require
@@ -291,9 +291,9 @@ def keep(training: Training, path: Path) -> None:
         "model": training.model.state_dict(), "optimizer": training.optimizer.state_dict(),
     }  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    torch.save(state, temporary)
-    temporary.replace(path)
+    with temporary_path(path) as new:
+        torch.save(state, new)
+        new.replace(path)
 
 
 def resume(course: Course, tokenizer: Tokenizer, path: Path) -> Training:

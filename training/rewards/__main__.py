@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from conductor_cli.models.disk import write_atomically
 from training.rewards.report import lines, read
-from training.stages import DONE, Stage, Workspace, add_options, print_line, run_training, write
+from training.stages import DONE, Stage, Workspace, add_options, print_line, run_training
 
 OUT: Final = Path("build/rewards")
 ARMS: Final = ("start", "supervised", "best-of-8", "grpo")
@@ -50,7 +51,7 @@ def main() -> int:
 
     def finish() -> int:
         table = "\n".join(lines(read(out, ARMS, starts)))
-        write(out / "table.md", table + "\n")
+        write_atomically(out / "table.md", table + "\n")
         print_line(table)
         return DONE
 

