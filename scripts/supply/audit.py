@@ -11,6 +11,7 @@ Words after `--` go to pip-audit: `python -m scripts.supply.audit -- --vulnerabi
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -21,11 +22,12 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from scripts.supply.pins import ROOT, all_pins
+from scripts.setup import ROOT
 
 ALLOWED: Final = ROOT / ".ci/audit.toml"
-
+LOCKS: Final = ("requirements.lock", "requirements-train.lock")
 SECONDS: Final = 300  # how long pip-audit may take for all packages; about a quarter of a second is usual for each
+_PIN: Final = re.compile(r"^([A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?==([^\s;]+)", re.MULTILINE)
 Pin = tuple[str, str]
 
 
@@ -85,6 +87,22 @@ def main(words: Sequence[str], *, allowed_file: Path = ALLOWED, packages: Sequen
 def say(text: str) -> None:
     """One line on stderr."""
     print(f"audit: {text}", file=sys.stderr, flush=True)
+
+
+def pins(text: str) -> list[tuple[str, str]]:
+    """Name and version of each package in a lock file, whatever system it is for, in the order of the file.
+
+    A package has several versions where its version depends on that of Python.
+    """
+    return [(name, version) for name, version in _PIN.findall(text)]
+
+
+def all_pins(root: Path = ROOT) -> list[tuple[str, str]]:
+    """What both lock files pin, and what `pyproject.toml` itself does: torch."""
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    texts = [(root / lock).read_text(encoding="utf-8") for lock in LOCKS]
+    texts += ["\n".join(extra) for extra in project["optional-dependencies"].values()]
+    return sorted({pin for text in texts for pin in pins(text)})
 
 
 def read_allowances(path: Path) -> list[Allowance]:

@@ -19,8 +19,7 @@ from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 from typing import Any, Final
 
-from scripts.setup import requirements
-from scripts.supply.pins import ROOT
+from scripts.setup import ROOT, requirements
 
 NAME: Final = "conductor-llm"
 LEFT_OUT: Final = {"train", "ray"}

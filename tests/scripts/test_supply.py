@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 from scripts.supply import audit, sbom
-from scripts.supply.pins import ROOT, all_pins, pins
+from scripts.supply.audit import ROOT, all_pins, pins
 from tests.servers import SeenStep, Wire, loopback
 
 PACKAGES: Final = (("alpha", "1.0"), ("beta", "2.0"), ("beta", "3.0"))
