@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.app.rehearsal import DEMO_QUESTION
-from scripts.faults.desk import homes
+from scripts.faults.desk import homes, serving
 from tests.cli.stage import COMMAND, SOURCE, Stage
 from tests.servers import Loopback, SeenStep, Wire, delta, usage
 
@@ -207,15 +207,10 @@ def _try_sdks(only: Sequence[str]) -> dict[str, dict[str, str]]:
     with _desk() as desk:
         key = desk.run(*COMMAND, "serve", "keys", "add", "clients").split()[0]
         words = (*COMMAND, "serve", "--port", "0")
-        with subprocess.Popen(words, env=desk.environ, stdout=subprocess.PIPE, text=True) as served:
-            assert served.stdout is not None
-            url = served.stdout.readline().split()[-1]
-            try:
-                for place in ("sdks", "litellm"):
-                    told = desk.run(str(CACHE / place / "bin/python"), str(HERE / "sdks.py"), url, key, place)
-                    rows |= json.loads(next(line for line in told.splitlines() if line.startswith('{"')))
-            finally:
-                served.terminate()
+        with serving(subprocess.Popen(words, env=desk.environ, stdout=subprocess.PIPE)) as url:
+            for place in ("sdks", "litellm"):
+                told = desk.run(str(CACHE / place / "bin/python"), str(HERE / "sdks.py"), url, key, place)
+                rows |= json.loads(next(line for line in told.splitlines() if line.startswith('{"')))
     return {name: row for name, row in rows.items() if not only or name in only}
 
 
