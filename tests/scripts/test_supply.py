@@ -13,8 +13,9 @@ from typing import Any, Final
 
 import pytest
 
+from scripts.setup import ROOT
 from scripts.supply import audit, sbom
-from scripts.supply.audit import ROOT, all_pins, pins
+from scripts.supply.audit import all_pins, pins
 from tests.servers import SeenStep, Wire, loopback
 
 PACKAGES: Final = (("alpha", "1.0"), ("beta", "2.0"), ("beta", "3.0"))
