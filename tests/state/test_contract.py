@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
 import time
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+import conductor_cli
 from conductor_cli.config.files import AppPaths
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Attachment
@@ -267,3 +269,32 @@ def test_limits_of_a_day_hold_for_all_and_for_a_client(state: State) -> None:
 def test_all_servers_of_a_state_sign_with_one_secret(state: State, postgres: Cluster) -> None:
     assert len(state.secret()) == 32
     assert state.secret() == state.secret()
+
+
+# State has a home: what is kept is reached by interfaces, and nothing outside opens a database or a trace
+
+
+SOURCE = Path(conductor_cli.__file__).parent
+
+
+def test_interfaces_speak_in_values_of_core() -> None:
+    """No path, no database and nothing of another package stands in them."""
+    imported = _imports(SOURCE / "state" / "interfaces.py")
+    own = ("conductor_cli.core", "conductor_cli.state.stored_run")  # the latter has the rows of lists
+    assert {name for name in imported if "." in name and not name.startswith(own)} == {"collections.abc"}
+    assert not {"pathlib", "sqlite3", "os"} & imported
+
+
+def test_nothing_outside_state_opens_a_database_or_a_trace() -> None:
+    """Whoever needs the state opens it with `open_state`, so that one setting says where it is."""
+    own = ("trace_lines", "old_lines", "trace_store", "run_index", "records")
+    for path in SOURCE.rglob("*.py"):
+        if SOURCE / "state" not in path.parents:
+            assert not {"sqlite3", *(f"conductor_cli.state.{name}" for name in own)} & _imports(path), path
+            assert "open_trace(" not in path.read_text("utf-8").replace("def open_trace(", ""), path
+
+
+def _imports(path: Path) -> set[str]:
+    nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+    named = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return named | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}

@@ -11,18 +11,20 @@ import pytest
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import ModelError
-from conductor_cli.core.pool import Worker
+from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.core.usage import Usage
 from conductor_cli.run.circuits import BreakerRules, Circuits
 from conductor_cli.state.postgres import database as module
 from conductor_cli.state.postgres import records
 from conductor_cli.state.postgres.database import Database
 from conductor_cli.state.postgres.records import SharedCircuits
+from conductor_cli.state.postgres.spending import SharedSpend
 from conductor_cli.state.postgres.traces import SharedTraces
 from conductor_cli.state.stored_run import RunQuery
 from tests.server.plain_api import until
-from tests.state.cluster import Cluster
-from tests.state.test_run_index import events
+from tests.state.cluster import Cluster, bouncer
+from tests.state.test_run_index import events, put
+from tests.state.test_shared_spend import CENT, reserve_room
 from tests.state.test_trace_store import RUN
 from tests.traces.stored import begin_run
 
@@ -152,3 +154,41 @@ def test_without_an_index_of_letters_searches_find_the_same(databases: Two) -> N
     begin_run(traces, RUN, [*happened[:-1], ev.RunFinished(at=1.0, answer="12", usage=Usage())]).close()
     found = {term: len(traces.newest(RunQuery(terms=(term,)))[0]) for term in ("0 %", "F_ALL", "\\", "5_ %", "%%")}
     assert found == {"0 %": 1, "F_ALL": 1, "\\": 1, "5_ %": 0, "%%": 0}
+
+
+# The state behind PgBouncer in transaction mode, which gives each transaction another session
+
+
+@pytest.fixture(scope="module")
+def pooled(postgres: Cluster) -> Iterator[int]:
+    """A port of PgBouncer, which has three sessions for all."""
+    with bouncer(postgres, sessions=3) as port:
+        yield port
+
+
+def test_traces_are_written_listed_and_pruned(postgres: Cluster, pooled: int) -> None:
+    database = Database(postgres.new_database().replace(f":{postgres.port}/", f":{pooled}/"))
+    traces = SharedTraces(database)
+    run = put(traces, 1, "How many pears?")
+    assert [row.title for row in traces.newest()[0]] == ["How many pears?"]
+    assert traces.check(run).whole
+    assert traces.prune([run]) == []
+    assert traces.runs() == []
+    database.close()
+
+
+def test_two_hundred_calls_at_once_wait_for_eight_connections(postgres: Cluster) -> None:
+    """However many ask at once, a process has eight connections; nobody is refused."""
+    database = Database(postgres.new_database())
+    spend = SharedSpend(database, DayLimits())
+
+    async def ask() -> None:
+        for room in await asyncio.gather(*(reserve_room(spend) for _ in range(200))):
+            spend.settle(room, CENT)
+
+    asyncio.run(ask())
+    spend.close()
+    assert spend.today().calls == 200
+    others = database.call("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
+    assert others[0][0] <= 8
+    database.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tempfile
 from pathlib import Path
@@ -11,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.errors import Failure, UsageError
+from conductor_cli.core.chat import Attachment
+from conductor_cli.core.errors import Failure, ModelError, UsageError
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import File, PastTurn, Question
 from conductor_cli.core.usage import Usage
+from conductor_cli.state.records import Attachments
 from conductor_cli.state.run_summary import summarize_run
 from conductor_cli.state.trace_file import TraceFollower, read_events
 from conductor_cli.state.trace_store import TraceStore
@@ -202,3 +205,45 @@ def test_a_broken_link_hides_no_run(tmp_path: Path) -> None:
     (tmp_path / "20260101-000000-000000.jsonl").symlink_to(tmp_path / "gone")
     (tmp_path / "20260102-000000-000000.jsonl").write_text("x")
     assert TraceStore(tmp_path).runs() == ["20260102-000000-000000", "20260101-000000-000000"]
+
+
+# The files with the bytes of attachments: missing, changed, badly named, or perhaps needed
+
+
+def named(data: bytes, name: str = "a.png") -> Attachment:
+    digest = hashlib.sha256(data).hexdigest()
+    return Attachment(name=name, media_type="image/png", sha256=digest, size=len(data))
+
+
+def test_missing_and_changed_bytes_are_an_error_that_names_the_file(tmp_path: Path) -> None:
+    kept = Attachments(tmp_path, tmp_path / "traces")
+    kept.add(b"one")
+    one = named(b"one", "chart.png")
+    kept.store([one])
+    [path] = [path for path in tmp_path.glob("??/*") if path.is_file()]
+    path.write_bytes(b"two")
+    with pytest.raises(ModelError, match=r"chart\.png was changed"):
+        kept.read(one)
+    path.unlink()
+    with pytest.raises(ModelError, match=r"chart\.png cannot be read"):
+        kept.read(one)
+
+
+def test_a_hash_that_is_a_path_reads_nothing(tmp_path: Path) -> None:
+    """A plan file is edited by hand: its hash never leads out of the directory."""
+    (tmp_path / "secret").write_bytes(b"secret")
+    kept = Attachments(tmp_path / "kept", tmp_path / "traces")
+    for digest in ("../secret", "../../secret", str(tmp_path / "secret"), ""):
+        assert not kept.holds(Attachment(name="x", media_type="image/png", sha256=digest, size=6))
+
+
+def test_traces_that_cannot_be_read_keep_all_bytes(tmp_path: Path) -> None:
+    """Where it is not known what a trace names, nothing is deleted."""
+    traces = tmp_path / "traces"
+    kept = Attachments(tmp_path / "kept", traces)
+    kept.add(b"one")
+    kept.store([named(b"one")])
+    traces.mkdir()
+    (traces / "a.jsonl").mkdir()  # reading it is an OSError
+    kept.prune()
+    assert kept.holds(named(b"one"))
