@@ -15,6 +15,8 @@ import pexpect
 import pytest
 
 from conductor_cli.cli.trial import advise
+from conductor_cli.config.cards import cards_file
+from conductor_cli.config.files import app_paths
 from conductor_cli.evals.cases import EVERYDAY_FILE, is_correct, read_cases
 from conductor_cli.evals.summary import Summary, summarize
 from conductor_cli.rehearsal import players as rehearsal_workers
@@ -421,3 +423,97 @@ def test_the_questions_that_ship_can_be_scored() -> None:
     for case in cases:
         assert is_correct(f"Answer: {case.answer}", case), case.id
         assert not is_correct("Answer: 123456", case), case.id
+
+
+# `conductor workers calibrate`: what is measured, what is stored, and that plans use it
+
+
+COLOURS = [
+    {"id": f"{tag}{number}", "question": f"Say {tag} {number}.", "answer": f"{tag} {number}", "tags": [tag]}
+    for tag in ("red", "blue") for number in range(4)
+]  # fmt: skip
+
+
+def repeats(*tags: str) -> Script:
+    """A worker that gives right answers only for these tags."""
+
+    async def script(seen: SeenStep, wire: Wire) -> None:
+        text = seen.json["messages"][-1]["content"]
+        said = text.partition("Say ")[2].partition(".")[0]
+        await says(said if said.partition(" ")[0] in tags else "nothing", read=30, written=5)(seen, wire)
+
+    return script
+
+
+@pytest.fixture
+def colours(tmp_path: Path) -> Path:
+    """Eight cases, of two tags."""
+    path = tmp_path / "colours.jsonl"
+    path.write_text("".join(json.dumps(case) + "\n" for case in COLOURS))
+    return path
+
+
+@pytest.fixture
+def each_one_tag(stage: Stage) -> Stage:
+    """Two workers, each good at one tag."""
+    stage.models = {"alpha": repeats("red"), "beta": repeats("blue")}
+    return stage
+
+
+def strengths(stage: Stage) -> dict[str, Any]:
+    """What `workers list` knows of each worker."""
+    listed = stage.inside("workers", "list", "--json").json
+    return {worker["name"]: worker["card"]["strengths"] for worker in listed}
+
+
+def test_each_worker_gets_a_card(each_one_tag: Stage, colours: Path) -> None:
+    done = each_one_tag.ok("workers", "calibrate", colours, "--yes", "--json")
+    alpha, beta = done.json["cards"]
+    assert (alpha["worker"], alpha["right"], alpha["n"]) == ("alpha", 4, 8)
+    red = alpha["strengths"]["red"]
+    assert (red["right"], red["n"]) == (4, 4)
+    assert (alpha["tokens_in"], alpha["tokens_out"], alpha["cost"]) == (30, 5, None)
+    assert beta["strengths"]["red"]["right"] == 0
+    assert strengths(each_one_tag) == {"alpha": {"red": 1.0, "blue": 0.0}, "beta": {"red": 0.0, "blue": 1.0}}
+    assert len(each_one_tag.posts) == 16, "each worker once for each case, and no conductor"
+
+
+def test_only_workers_without_a_card_are_measured(each_one_tag: Stage, colours: Path) -> None:
+    each_one_tag.inside("workers", "calibrate", colours, "--yes", "--workers", "alpha")
+    before = len(each_one_tag.posts)
+    each_one_tag.inside("workers", "calibrate", colours, "--yes")
+    assert (len(each_one_tag.posts) - before, len(each_one_tag.asked("alpha"))) == (8, 8)
+    each_one_tag.config.write_text(
+        each_one_tag.config.read_text().replace('model = "alpha"', 'model = "alpha"\ntemperature = 0.5')
+    )
+    assert strengths(each_one_tag)["alpha"] == {}, "another temperature has not been measured"
+    each_one_tag.inside("workers", "calibrate", colours, "--yes")
+    assert len(each_one_tag.asked("alpha")) == 16
+
+
+def test_an_unreachable_worker_gets_no_card(each_one_tag: Stage, colours: Path) -> None:
+    each_one_tag.models["beta"] = refuses(401, "who are you")
+    done = each_one_tag.ok("workers", "calibrate", colours, "--yes", "--json")
+    assert [card["worker"] for card in done.json["cards"]] == ["alpha"]
+    assert "beta: 8 of 8 cases failed, so it has no card" in done.err
+
+
+def test_exit_code_8_if_no_worker_could_be_reached(each_one_tag: Stage, colours: Path) -> None:
+    each_one_tag.models = dict.fromkeys(("alpha", "beta"), refuses(401, "who are you"))
+    each_one_tag.ends(8, "workers", "calibrate", colours, "--yes")
+    assert not cards_file(app_paths({})).exists()
+
+
+@pytest.mark.parametrize("arguments", [("none.jsonl",), ("--workers", "nobody")], ids=" ".join)
+def test_a_wrong_command_line_calls_nobody(each_one_tag: Stage, arguments: tuple[str, ...]) -> None:
+    each_one_tag.costs_nothing(2, "workers", "calibrate", *arguments, "--yes")
+
+
+def test_a_damaged_file_of_cards_is_moved_aside(each_one_tag: Stage, colours: Path) -> None:
+    file = cards_file(app_paths({}))
+    file.parent.mkdir(parents=True)
+    file.write_text("{half a fi")
+    assert each_one_tag.inside("workers", "list").code == 0
+    each_one_tag.ok("workers", "calibrate", colours, "--yes", told="was damaged; its content was moved to")
+    assert file.with_name("cards.json.damaged-1").read_text() == "{half a fi"
+    assert strengths(each_one_tag)["alpha"] == {"red": 1.0, "blue": 0.0}
