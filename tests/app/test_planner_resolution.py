@@ -1,4 +1,4 @@
-"""Which model plans, how it is described, and adapters without a model file."""
+"""Which model plans, how it is described, adapters without a model file, and the questions that the demo is asked."""
 
 from __future__ import annotations
 
@@ -123,9 +123,6 @@ def test_an_unknown_model_is_answered_with_what_was_probably_meant(stage: Stage,
     """A URL without its scheme, a stored or known model, a worker; else where to look."""
     done = stage.fails(5, "ask", "Why?", "--conductor", conductor)
     assert done.err.splitlines()[1].strip().startswith(hint)
-
-
-# Which of the shipped questions an evaluation or a calibration of the demo uses
 
 
 def test_each_seed_asks_questions_of_its_own() -> None:

@@ -1,4 +1,4 @@
-"""`conductor ask` in its normal use, with models on a loopback server; and several files after one `-f`."""
+"""`conductor ask` in its normal use, with models on a loopback server; also `plan`, `run`, and several files."""
 
 from __future__ import annotations
 
@@ -185,9 +185,6 @@ def test_a_missing_file_asks_nobody(stage: Stage, folder: Path) -> None:
 
 def test_a_question_without_a_command_proposes_ask(stage: Stage) -> None:
     stage.fails(2, "Why is the sky blue?", told='to ask a question: conductor ask "…"')
-
-
-# `conductor plan` and `conductor run`: a plan as a file, through pipes, edited, and wrong
 
 
 def test_plan_writes_a_plan_file_and_calls_no_worker(stage: Stage) -> None:

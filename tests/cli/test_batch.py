@@ -1,4 +1,4 @@
-"""`conductor batch`: every question once, whatever stops it, with the reasons of those that failed."""
+"""`conductor batch`, also on Ray: every question once, whatever stops it, with the reasons of those that failed."""
 
 from __future__ import annotations
 
@@ -226,9 +226,6 @@ def test_a_batch_asks_before_it_costs_something(one: Stage, tmp_path: Path) -> N
     one.fails(2, "batch", source, "-o", out, "-q", told="needs a confirmation")
     one.fails(3, "batch", source, "-o", out, "--max-cost", "1", told="no price is known for alpha")
     assert not one.asked("alpha")
-
-
-# `--ray`: an actor of Ray Data asks, and what is written is that of any batch and of any evaluation
 
 
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed: make train-setup")

@@ -1,4 +1,4 @@
-"""`conductor eval` and `try` with real requests to a local server, real files, real signals, and suites from a hub."""
+"""`eval`, `try` and `workers calibrate`: requests to a local server, real files, signals, and suites of a hub."""
 
 from __future__ import annotations
 
@@ -423,9 +423,6 @@ def test_the_questions_that_ship_can_be_scored() -> None:
     for case in cases:
         assert is_correct(f"Answer: {case.answer}", case), case.id
         assert not is_correct("Answer: 123456", case), case.id
-
-
-# `conductor workers calibrate`: what is measured, what is stored, and that plans use it
 
 
 COLOURS = [

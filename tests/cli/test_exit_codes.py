@@ -1,4 +1,7 @@
-"""Every exit code but those of signals, and what is said of it; nothing is recovered in silence, no bug is made up."""
+"""Every exit code but those of signals, and what is said of it, also where users, files and workers are wrong.
+
+Nothing is recovered in silence, and no bug is made up.
+"""
 
 from __future__ import annotations
 
@@ -161,9 +164,6 @@ def test_what_is_used_up_is_named(number: int, said: str) -> None:
     assert (error.exit_code, said in error.message) == (3, True)
     full = _unexpected(BlockingIOError(errno.EAGAIN, "write could not complete without blocking"))
     assert "thread" not in full.message
-
-
-# What users, files and workers get wrong: an exit code, at most three lines, and never a traceback
 
 
 ESCAPES = "\x1b[31mred\x1b[0m \x1b]0;title\x07\x9b5n\x1b]52;c;aGk=\x1b\\\u202eback\r\x08"

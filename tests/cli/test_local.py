@@ -1,4 +1,4 @@
-"""Planners in a file, by llama.cpp with random weights, and behind a server, by what that holds replies to."""
+"""Planners in a file, by llama.cpp with random weights; behind a server, by what that holds replies to; the demo."""
 
 from __future__ import annotations
 
@@ -134,9 +134,6 @@ def test_a_worker_of_a_provider_that_keeps_schemas_plans_in_json(stage: Stage, m
     done = stage.ok("ask", "Why?", "--format", "jsonl", "--workers", "alpha,beta")
     assert done.events[0]["profile"] == "prompted-json"
     assert "/v1/models" not in [seen.path for seen in stage.server.requests]
-
-
-# `--rehearsal`: the models that ship with the package do the work, planned by the one that was trained to
 
 
 QUESTION: Final = "Find the capital of Japan, then spell it backwards."

@@ -1,4 +1,4 @@
-"""`--pool`, `workers` by several names, tags and settings, and programs as workers."""
+"""`--pool`, `workers` by several names, tags and settings, programs as workers, the policy on the command line."""
 
 from __future__ import annotations
 
@@ -273,9 +273,6 @@ def test_a_program_can_plan(stage: Stage) -> None:
     done = stage.inside("ask", "hi", "--workers", "up,alpha", "--format", "json")
     assert ([step["worker"] for step in done.json["steps"]], done.json["answer"]) == (["up", "alpha"], "alpha answers")
     assert "also the worker" not in stage.inside("trace", "show", "last").out
-
-
-# The policy from the command line: flags, settings, project files; what is refused before anything is called
 
 
 FAR = '[workers.far]\nkind = "openai-compatible"\nbase_url = "http://192.0.2.1/v1"\nmodel = "m"\ntags = ["us"]'

@@ -1,4 +1,4 @@
-"""`conductor workers`, `model`, `config`, `completions`: what they write, say and refuse."""
+"""`conductor workers`, `model`, `config`, `completions`, `state`: what they write, say and refuse."""
 
 from __future__ import annotations
 
@@ -162,9 +162,6 @@ def test_every_command_that_a_hint_names_exists() -> None:
     known = {(name, each) for name, group in groups.items() if isinstance(group, TyperGroup) for each in group.commands}
     assert named
     assert named - known == set()
-
-
-# `conductor state`: each action says what it did, and what is wrong
 
 
 __all__ = ["postgres"]

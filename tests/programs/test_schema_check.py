@@ -1,4 +1,4 @@
-"""Checks against hostile JSON Schemas: bounded, beside an event loop that goes on, and without anything left behind."""
+"""Checks against hostile JSON Schemas, and the children that make them: bounded, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -112,9 +112,6 @@ def test_what_is_little_work_starts_no_process(monkeypatch: pytest.MonkeyPatch) 
     for costly, value in ((schema, {"pattern": [1] * 5000}), ({"$ref": "#/$defs/a", "$defs": {"a": {}}}, 1)):
         with pytest.raises(CheckStopped):
             asyncio.run(find_fault(costly, value))
-
-
-# Our own work in a child process: what it is given, what it may not do, and that nothing of it is left
 
 
 LOOKS = """

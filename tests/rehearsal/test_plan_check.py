@@ -1,4 +1,4 @@
-"""What the words of a plan tell: its faults, and who can do its steps."""
+"""What people type, as the demo's models read it; and what the words of a plan tell: its faults, who can do it."""
 
 from __future__ import annotations
 
@@ -119,9 +119,6 @@ def test_the_rule_gives_steps_out_by_their_words_to_the_best_by_card() -> None:
 
     text = asyncio.run(planned())
     assert text == "capital of FRANCE| -| geographyB\nspell it backwards| 1| spellingA"
-
-
-# What people type -> what the models read, and which questions the demo takes on by their words alone
 
 
 SPELLED = "spell the capital of FRANCE backwards"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from typing import Any
 
 import httpx
@@ -14,8 +13,8 @@ from conductor_cli.app.rehearsal import DEMO_QUESTION
 from conductor_cli.core.chat import Message, Tool
 from conductor_cli.server.api.request import ClientRequest
 from conductor_cli.server.requests import classify_utility_request
-from tests.cli.stage import Stage, stalls
-from tests.server.plain_api import deltas, events, serving, text_of, until
+from tests.cli.stage import Stage
+from tests.server.plain_api import serving
 from tests.server.test_tool_turns import TOOLS
 
 CLAUDE = {"x-claude-code-session-id": "1", "user-agent": "claude-cli/2.1.197 (external, cli)"}
@@ -145,95 +144,3 @@ def test_a_coding_client_can_be_tried_over_the_demo(stage: Stage, api: str, stre
     assert not re.search('"(tool_calls|tool_use|function_call)"', declined)
     assert "SIRAP" in answered
     assert len(list(stage.traces.glob("*.jsonl"))) == 1
-
-
-# Responses by their id, over real HTTP: looked up, deleted, cancelled
-
-
-def respond(url: str, **more: Any) -> httpx.Response:
-    return httpx.post(f"{url}/v1/responses", json={"model": "conductor-mini", "input": "Why?", **more}, timeout=30)
-
-
-def test_a_response_is_there_by_its_id_also_from_its_trace(stage: Stage) -> None:
-    with serving() as server:
-        made = respond(server.url).json()
-        place = f"{server.url}/v1/responses/{made['id']}"
-        kept = httpx.get(place).json()
-        server.registry.forget(made["id"].removeprefix("resp_"))
-        stored = httpx.get(place).json()
-        deleted = httpx.delete(place).json()
-        gone = httpx.get(place)
-    assert list(map(text_of, (made, kept, stored))) == ["alpha answers"] * 3
-    assert (stored["id"], stored["status"], stored["model"]) == (made["id"], "completed", "conductor-mini")
-    assert deleted["deleted"] is True
-    assert (gone.status_code, gone.json()["error"]["code"]) == (404, "response_not_found")
-    assert not list(stage.traces.glob("*.jsonl"))
-
-
-def test_a_response_is_read_again_from_any_of_its_events(stage: Stage) -> None:
-    """Also from its trace: a number means the same place, in the middle of a piece of text too."""
-    tools = [{"type": "namespace", "name": "mcp__x", "tools": [{"type": "function", "name": "edit"}]}]
-    with serving() as server:
-        first = respond(server.url, stream=True, tools=tools)
-        run = events(first.text)[-1]["response"]["id"]
-
-        def again(**query: Any) -> list[dict[str, Any]]:
-            address = f"{server.url}/v1/responses/{run}"
-            return events(httpx.get(address, params={"stream": "true", **query}).text)
-
-        kept = again()
-        server.registry.forget(run.removeprefix("resp_"))
-        stored, refused = again(), httpx.get(f"{server.url}/v1/responses/{run}?stream=true&starting_after=x")
-        last = next(each for each in stored if each["type"] == "response.output_text.delta")["sequence_number"]
-        rest = again(starting_after=last - 6)
-        place = f"{server.url}/v1/responses/{run}?stream=true"
-        same = events(httpx.get(place, headers={"last-event-id": f"{run}:{last - 6}"}).text)
-    assert ["".join(deltas(told)) for told in (kept, stored)] == ["alpha answers"] * 2
-    assert [each[-1]["sequence_number"] for each in (kept, stored, rest)] == [kept[-1]["sequence_number"]] * 3
-    assert (rest[0]["delta"], rest[0]["sequence_number"], refused.status_code) == ("nswers", last, 400)
-    assert same == rest
-
-
-def test_a_response_in_the_background_needs_no_reader(stage: Stage) -> None:
-    """It is answered at once and goes on; the same request again is another one. Without a trace it is refused."""
-    with serving() as server:
-        server.registry.limits.grace = 0.0
-        made = [respond(server.url, background=True).json() for _ in range(2)]
-        assert {each["status"] for each in made} <= {"queued", "in_progress"}
-        assert {each["background"] for each in made} == {True}
-        assert len({each["id"] for each in made}) == 2
-        for each in made:
-            while (found := httpx.get(f"{server.url}/v1/responses/{each['id']}").json())["status"] != "completed":
-                assert found["status"] in ("queued", "in_progress")
-            assert text_of(found) == "alpha answers"
-    with serving(stores_traces=False) as server:
-        refused = respond(server.url, background=True)
-    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "background")
-
-
-def test_only_what_this_client_asked_for_is_found(stage: Stage) -> None:
-    stage.inside("ask", "Why?")
-    run = next(stage.traces.glob("*.jsonl")).name.partition(".")[0]
-    with serving() as server:
-        codes = {
-            httpx.request(method, f"{server.url}/v1/responses/{name}").status_code
-            for method in ("GET", "DELETE")
-            for name in (f"resp_{run}", "resp_last", "resp_", "nothing")
-        }
-    assert codes == {404}
-    assert list(stage.traces.glob("*.jsonl"))
-
-
-def test_a_response_that_goes_on_can_be_cancelled(stage: Stage) -> None:
-    stage.models["alpha"] = stalls("First ")
-    with serving() as server:
-        thread = threading.Thread(target=respond, args=(server.url,))
-        thread.start()
-        until(lambda: stage.asked("alpha"))
-        run = server.registry.going_on[0].id
-        place = f"{server.url}/v1/responses/resp_{run}"
-        before = httpx.get(place).json()["status"]
-        cancelled = httpx.post(f"{place}/cancel").json()["status"]
-        thread.join(10)
-        after = httpx.get(place).json()["status"]
-    assert (before, cancelled, after) == ("in_progress", "cancelled", "cancelled")

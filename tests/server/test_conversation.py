@@ -1,4 +1,4 @@
-"""What is run for a client's conversation: a new question, or the worker that asked for tools goes on."""
+"""What is run for a conversation, without what a client's program adds: a new question, or the worker goes on."""
 
 from __future__ import annotations
 
@@ -301,9 +301,6 @@ def test_the_secret_is_made_once_and_only_its_owner_reads_it(tmp_path: Path) -> 
     assert (len(secret), state.secret(), path.stat().st_mode & 0o777) == (32, secret, 0o600)
     path.write_bytes(b"short")
     assert state.secret() not in (secret, b"short")
-
-
-# What a user asked is told from what the client's program adds, in the forms that real clients send
 
 
 CODEX = """<environment_context>

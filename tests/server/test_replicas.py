@@ -1,4 +1,4 @@
-"""Two servers over one database: what one of them does, the other one knows; and what both do while it is away."""
+"""Two servers over one database: what one does, the other knows; while it is away, and when one of them leaves."""
 
 from __future__ import annotations
 
@@ -144,9 +144,6 @@ def test_the_results_of_tools_may_go_to_another_replica(stage: Stage, replicas: 
     assert talk.text == "Done."
     assert (len(stage.asked("planner")), len(stage.asked("alpha"))) == (1, 2)
     assert stage.asked("alpha")[1].json["messages"][-1]["tool_call_id"] == "own0"
-
-
-# `/livez` and `/readyz`: what they ask, and how a server leaves its balancers
 
 
 def ready(server: Serving) -> tuple[int, list[str]]:

@@ -1,4 +1,4 @@
-"""What every state does, in files as in PostgreSQL: traces, lists, ratings, attachments, limits, secrets."""
+"""What every state does, in files as in PostgreSQL, by interfaces: traces, lists, ratings, limits, secrets."""
 
 from __future__ import annotations
 
@@ -269,9 +269,6 @@ def test_limits_of_a_day_hold_for_all_and_for_a_client(state: State) -> None:
 def test_all_servers_of_a_state_sign_with_one_secret(state: State, postgres: Cluster) -> None:
     assert len(state.secret()) == 32
     assert state.secret() == state.secret()
-
-
-# State has a home: what is kept is reached by interfaces, and nothing outside opens a database or a trace
 
 
 SOURCE = Path(conductor_cli.__file__).parent

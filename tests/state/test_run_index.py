@@ -1,4 +1,4 @@
-"""The index of stored runs always shows what the files contain."""
+"""The index of stored runs always shows what the files contain; and stored runs as lines."""
 
 from __future__ import annotations
 
@@ -247,9 +247,6 @@ def test_many_files_are_read_by_several_processes(store: TraceStore, monkeypatch
     assert runs[7] in seen
     assert len(seen) < len(runs)
     assert children.read_text() == before
-
-
-# Runs as lines: id, result and question at every width, and matches with their context
 
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""What replicas know of each other: runs of killed processes, traces over an outage, open circuits, searches."""
+"""What replicas know of each other, also behind PgBouncer: killed runs, an outage, open circuits, searches."""
 
 from __future__ import annotations
 
@@ -154,9 +154,6 @@ def test_without_an_index_of_letters_searches_find_the_same(databases: Two) -> N
     begin_run(traces, RUN, [*happened[:-1], ev.RunFinished(at=1.0, answer="12", usage=Usage())]).close()
     found = {term: len(traces.newest(RunQuery(terms=(term,)))[0]) for term in ("0 %", "F_ALL", "\\", "5_ %", "%%")}
     assert found == {"0 %": 1, "F_ALL": 1, "\\": 1, "5_ %": 0, "%%": 0}
-
-
-# The state behind PgBouncer in transaction mode, which gives each transaction another session
 
 
 @pytest.fixture(scope="module")

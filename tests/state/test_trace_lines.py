@@ -1,4 +1,4 @@
-"""How little a trace writes, what it keeps all the same, and that nothing made up gets through its reader."""
+"""How little a trace writes, what it keeps, that nothing made up gets by its reader, and how it is checked."""
 
 from __future__ import annotations
 
@@ -219,9 +219,6 @@ def test_a_text_that_names_others_cannot_grow_without_end(monkeypatch: pytest.Mo
         text *= 2
     with pytest.raises(DecodeError, match="more text"):
         [double(text * 2**number) for number in range(3)]
-
-
-# Verifying a trace names every line that was changed, cut or added; repairing keeps the others and loses no byte
 
 
 LINES = 8

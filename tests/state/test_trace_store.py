@@ -1,4 +1,4 @@
-"""Traces on disk: what was written can be read, also from a truncated file."""
+"""Traces and attachments on disk: what was written can be read, also from a truncated file."""
 
 from __future__ import annotations
 
@@ -205,9 +205,6 @@ def test_a_broken_link_hides_no_run(tmp_path: Path) -> None:
     (tmp_path / "20260101-000000-000000.jsonl").symlink_to(tmp_path / "gone")
     (tmp_path / "20260102-000000-000000.jsonl").write_text("x")
     assert TraceStore(tmp_path).runs() == ["20260102-000000-000000", "20260101-000000-000000"]
-
-
-# The files with the bytes of attachments: missing, changed, badly named, or perhaps needed
 
 
 def named(data: bytes, name: str = "a.png") -> Attachment:

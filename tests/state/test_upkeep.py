@@ -1,4 +1,4 @@
-"""Looking after a database: moving a state from files and back, and the password."""
+"""Looking after a state: from files to a database and back, the password, and what earlier versions stored."""
 
 from __future__ import annotations
 
@@ -215,9 +215,6 @@ def test_the_password_may_be_a_stored_key(postgres: Cluster, tmp_path: Path, mon
     with pytest.raises(StateUnavailable, match="refuses the password") as error:
         SharedState(bare, tmp_path, tmp_path).database.check()
     assert "swordfish" not in f"{error.value}{error.value.hint}"
-
-
-# What each earlier version stored is opened by this one. `upgrades/README.md` says how the states were made
 
 
 STATES = sorted((Path(__file__).parent / "upgrades").glob("*.tar.xz"))

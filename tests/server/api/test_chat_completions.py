@@ -322,9 +322,6 @@ def test_an_error_inside_a_stream_says_whether_to_repeat_where_litellm_reads_it(
     assert said["error"]["message"] == error.message + word
 
 
-# A conversation that no model can hold: the words by which clients know that they must shorten it
-
-
 COUNTS: dict[str, tuple[int, int] | None] = {
     "openai": (204308, 128000), "openai-window": None, "openai-limit": (509178, 272000), "vllm": (4097, 4096),
     "vllm-prompt": (11466, 8192), "vllm-reply": (5000, 4096), "llama-server": (9412, 8192),

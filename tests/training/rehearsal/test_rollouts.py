@@ -1,4 +1,4 @@
-"""Sampled plans, run by the conductor over members that do by rule what the real ones have learnt."""
+"""Sampled plans, run over members that do by rule what the real ones have learnt, and the table of a conductor."""
 
 from __future__ import annotations
 
@@ -117,9 +117,6 @@ def test_the_true_plan_asks_the_best_for_each_step() -> None:
     """Without a check where nobody can check."""
     assert plan_text(EXERCISE) == plan_text(exercise(CHECKED, MEMBERS)) == RIGHT
     assert plan_text(exercise(CHECKED, (*MEMBERS, CHECKER_MEMBER))) == f"{RIGHT}\ncheck it| 1 2| checkingD"
-
-
-# The table of a trained conductor: of doubles that plan and answer by rule, and of the shipped files
 
 
 SOLVERS = Solvers([])
