@@ -200,9 +200,7 @@ def test_a_machine_that_slept_for_longer_than_it_had_a_shard_asks_nothing_twice(
     assert (two.ids, two.asked) == (ALL, [])
 
 
-def test_a_shard_that_is_free_while_sent_is_asked_once(
-    machines: list[Machine], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shard_that_is_free_when_sent_is_asked_once(machines: list[Machine], monkeypatch: pytest.MonkeyPatch) -> None:
     one, finish = machines[0], SharedBatch.finish
 
     def late(self: SharedBatch, shard: int, answers: bytes, failures: bytes) -> None:

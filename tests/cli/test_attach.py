@@ -251,7 +251,7 @@ def test_too_many_and_too_much_together_are_refused(seeing: Stage, tmp_path: Pat
         seeing.ends(2, "ask", "What?", "-f", tmp_path, told="has 3 files; the limit is 2")
 
 
-def test_a_file_that_changes_while_it_is_read_is_refused(
+def test_a_file_that_changes_meanwhile_is_refused(
     seeing: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "chart.png"
@@ -284,8 +284,6 @@ def test_bytes_that_cannot_be_stored_are_told_or_refused(seeing: Stage, chart: P
     assert len(seeing.asked("alpha")) == (code == 0)
     assert len(list(seeing.traces.glob("*.jsonl"))) == (code == 0)
 
-
-# Documents that are read as text
 
 PAGE = """<!DOCTYPE html><html><head><title>T</title><style>p {}</style></head><body>
 <h1>Terms</h1><script>steal()</script><p>Notice: <b>3 months</b>.</p><img src="a.png"><img src="b.png">

@@ -302,9 +302,6 @@ def test_verify_without_a_planner_reads_all_models(desk: Stage, tmp_path: Path) 
     assert [item["name"] for item in desk.inside("model", "verify", "--json").json] == ["m1", "m2"]
 
 
-# rm
-
-
 def test_removing_the_planner_clears_the_choice(desk: Stage, tiny: Path) -> None:
     taken(desk, tiny, apart=True)
     path = Path(str(row(desk, "small")["path"]))

@@ -330,9 +330,6 @@ def test_a_chosen_model_that_is_missing_is_not_replaced(stage: Stage, tmp_path: 
     assert steps(stage)["qwen2.5-0.5b-q4_k_m"]["command"] == "conductor model pull qwen2.5-0.5b-q4_k_m --use --yes"
 
 
-# the last line
-
-
 @pytest.mark.parametrize(
     ("model", "last"),
     [

@@ -187,9 +187,7 @@ def test_batches_of_one_file_do_not_disturb_each_other(stored: Stage) -> None:
             assert set(lines_of(at, done.output_file_id)) == {f"q{number}" for number in range(20, 40)}
 
 
-def test_a_database_that_is_away_fails_no_request(
-    one: Stage, postgres: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_that_is_away_fails_nothing(one: Stage, postgres: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONDUCTOR_LLM_STATE", postgres.new_database())
     monkeypatch.setattr(batches, "AWAY_SECONDS", 0.05)
     away, connection = threading.Event(), Database._connection

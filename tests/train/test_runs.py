@@ -80,9 +80,6 @@ def outcomes(runs: Rollouts, texts: Sequence[str], task: Task = ZERO) -> list[Pl
     return asyncio.run(runs.outcomes([SampledPlan(exercise=task, text=text) for text in texts]))
 
 
-# Tasks
-
-
 def test_every_case_comes_once_before_any_is_repeated() -> None:
     drawn = [tasks().exercise(number) for number in range(12)]
     first, second = [[task.case.id for task in drawn[at : at + 6]] for at in (0, 6)]
@@ -128,9 +125,6 @@ def test_cases_workers_and_settings_distinguish_trainings() -> None:
         replace(tasks(), identities={**tasks().identities, "ann": "another"}),
     ):
         assert other.as_dict() != one
-
-
-# Runs
 
 
 def test_the_prompt_is_the_one_of_a_real_run(tmp_path: Path) -> None:
@@ -243,9 +237,6 @@ def test_training_ends_if_answers_cannot_be_stored(tmp_path: Path) -> None:
     runs.cache.error = OSError(28, "No space left on device")
     with pytest.raises(ConfigError, match="can no longer be stored: No space left on device"):
         outcomes(runs, [RIGHT])
-
-
-# Money
 
 
 def test_an_exhausted_budget_stops_all_calls(tmp_path: Path) -> None:

@@ -38,9 +38,6 @@ def stream_of(request: ClientRequest | None = None, **ends: Any) -> bytes:
     return written(API.encoder(request or parsed(stream=True), RUN, 1), outcome(**ends), pieces=("Plan.\n",))
 
 
-# Requests
-
-
 def test_the_simplest_request_has_only_a_question() -> None:
     assert parsed() == ClientRequest(model="conductor", messages=(Message(role="user", content="Hi"),))
 
@@ -163,7 +160,7 @@ SEARCH = {"type": "web_search_preview_2025_03_11"}
         [], ("web_search",),
     ),
 ])  # fmt: skip
-def test_tools_of_the_server_are_left_out_or_needed(
+def test_tools_of_the_server_are_needed_or_not(
     fields: dict[str, Any], tools: list[str], hosted: tuple[str, ...]
 ) -> None:
     """They are needed where the request has nothing else to call, or asks for one."""
@@ -216,9 +213,6 @@ def test_an_image_that_cannot_be_read_is_refused(url: str, code: str) -> None:
     part = {"type": "image_url", "image_url": {"url": url}}
     body = {**ASKED, "messages": [{"role": "user", "content": [part]}]}
     assert refusal(API, body, "messages[0].content[0].image_url").code == code
-
-
-# Answers
 
 
 def test_a_stream_begins_with_the_role_and_ends_with_done() -> None:
@@ -294,9 +288,6 @@ def test_text_that_is_no_valid_unicode_does_not_break_the_stream() -> None:
     assert stream.isascii()
     (chunk,) = events(stream)
     assert chunk["choices"][0]["delta"]["content"] == "a\ud83d\u2028b"
-
-
-# The SDK
 
 
 def test_the_sdk_shows_errors() -> None:

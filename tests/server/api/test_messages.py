@@ -129,7 +129,7 @@ CLIENTS = {"name": "edit", "input_schema": {}}
     ({"tools": [SEARCH], "tool_choice": {"type": "none"}}, [], ()),
     ({"mcp_servers": [{"type": "url", "url": "https://x.test", "name": "x"}]}, [], ("mcp",)),
 ])  # fmt: skip
-def test_tools_of_the_server_are_left_out_or_needed(
+def test_tools_of_the_server_are_needed_or_not(
     fields: dict[str, Any], tools: list[str], hosted: tuple[str, ...]
 ) -> None:
     read = parsed(**fields)
@@ -173,9 +173,6 @@ def test_tokens_are_counted_by_length() -> None:
     image = {"type": "image", "source": base64_source(png(750, 100), "image/png")}
     more = API.count_tokens({**ASKED, "tools": [TOOL], "messages": [user(image, text("a" * 3500))]})
     assert (few, 1100 < more["input_tokens"] < 1150) == (5, True)
-
-
-# The answer
 
 
 def encoder(*, thinks: bool = True) -> MessagesEncoder:

@@ -37,9 +37,6 @@ def said(items: list[Mapping[str, Any]]) -> list[str]:
     return [str(item["type"]) for item in items]
 
 
-# Requests
-
-
 def test_what_codex_sends_is_read() -> None:
     read = parsed(
         [
@@ -120,9 +117,6 @@ def test_what_cannot_be_served_is_refused_by_name(param: str, value: Any) -> Non
 def test_the_id_of_a_foreign_response_is_not_found() -> None:
     error = refusal(API, {**ASKED, "previous_response_id": "x"}, "previous_response_id", 404)
     assert error.code == "previous_response_not_found"
-
-
-# Answers
 
 
 def test_a_call_of_a_namespace_says_which() -> None:
@@ -226,9 +220,6 @@ def test_a_whole_answer_is_a_response() -> None:
     assert read.status == "completed"
     assert said(whole["output"]) == ["reasoning", "message", "function_call", "function_call"]
     assert whole["text"]["format"]["schema"] == schema
-
-
-# The SDK
 
 
 def test_an_error_after_the_status_is_a_response_that_failed() -> None:
