@@ -1,22 +1,28 @@
-"""`conductor mcp` as a client starts it: a real process, its pipes, and workers on loopback."""
+"""`conductor mcp` as a process: its protocol, its end, and the forms and the example of docs/mcp.md."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.trace import Trace
+from conductor_cli.server.mcp import handlers, process, tools
 from conductor_cli.state.trace_store import TraceStore
-from tests.cli.stage import TWO, Stage, says, stalls
+from tests.cli.stage import SOURCE, TWO, Stage, says, stalls
 from tests.server.mcp.clients import Heard, RawClient, answer_of, process_client, run_of, text_of
 from tests.server.plain_api import until
 
@@ -160,3 +166,40 @@ def test_without_the_extra_one_line_says_what_to_install(stage: Stage) -> None:
 def test_broken_settings_end_the_server_at_once(stage: Stage) -> None:
     stage.config.write_text("[limits]\nstepps = 3\n")
     assert stage.ends(3, "mcp", told="stepps").out == ""
+
+
+PAGE: Final = (Path(__file__).resolve().parents[3] / "docs/mcp.md").read_text("utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def test_every_form_starts_the_command() -> None:
+    claude, code = map(json.loads, blocks("json"))
+    (codex,) = map(tomllib.loads, blocks("toml"))
+    forms: list[dict[str, Any]] = [
+        claude["mcpServers"]["conductor"], code["servers"]["conductor"], codex["mcp_servers"]["conductor"],
+    ]  # fmt: skip
+    assert [(form["command"], form["args"]) for form in forms] == [("conductor", ["mcp"])] * 3
+    lines = re.findall(r"(?:claude|codex) mcp add [^\n`]*", PAGE)
+    assert len(lines) == 2
+    assert all(shlex.split(line)[-3:] == ["--", "conductor", "mcp"] for line in lines)
+
+
+def test_the_example_runs(tmp_path: Path) -> None:
+    """The client of the page gets an answer from the demo models."""
+    (example,) = blocks("python")
+    command = tmp_path / "conductor"
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m conductor_cli "$@"\n')
+    command.chmod(0o755)
+    parameters = f"env={{'PYTHONPATH': {str(SOURCE)!r}}}, command={str(command)!r}"
+    code = example.replace('command="conductor"', parameters)
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ, capture_output=True, text=True, check=False)
+    assert done.stdout == "SIRAP\n", done.stderr
+
+
+def test_the_bounds_are_those_of_the_code() -> None:
+    assert (process.MAX_MESSAGE, tools.MAX_ATTACHED_FILES, tools.MAX_GIVEN_STEPS) == (16 << 20, 100, 20)
+    assert (handlers.MAX_RESULT_TEXT, handlers.MAX_CALLS) == (100_000, 16)
+    assert all(each in PAGE for each in ("16 MiB", "100 files", "20 steps", "100,000 characters", "Sixteen calls"))
