@@ -1,21 +1,25 @@
-"""The one door to HTTP, on real sockets: what it asks for, what it refuses, and what each failure becomes."""
+"""The one door to HTTP, on real sockets: what it asks for and refuses, what each failure becomes, and its events."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.redact import Secrets
 from conductor_cli.models.chat_body import JsonBody
-from conductor_cli.models.http import HttpClient, host_of, reason_of
+from conductor_cli.models.http import HttpClient, SseParser, host_of, reason_of
 from tests.models.kit import answering
 from tests.servers import Authority, SeenStep, Wire, authority, loopback, proxy
 
@@ -217,3 +221,72 @@ def test_a_list_that_is_no_json_object_is_an_error_without_the_key() -> None:
 )
 def test_a_server_is_named_without_what_may_be_secret(url: str, host: str) -> None:
     assert host_of(url) == host
+
+
+ENDS = st.sampled_from(["\n", "\r\n"])
+LINES = st.one_of(
+    st.just(""),
+    st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), max_size=12),
+    st.builds(
+        "{}:{}".format, st.sampled_from(["data", "event", "id", "retry", "", "datum"]), st.sampled_from("äöü€𝄞 a:")
+    ),
+)
+STREAMS = st.lists(st.tuples(LINES, ENDS), max_size=20).map(lambda lines: "".join(map("".join, lines)))
+
+
+def events(stream: bytes, *cuts: int) -> list[str]:
+    """The data of the events of `stream`, fed in pieces cut at these places."""
+    parser = SseParser()
+    places = [0, *sorted(cuts), len(stream)]
+    return [event for start, end in pairwise(places) for event in parser.feed(stream[start:end])]
+
+
+def plainly(text: str) -> list[str]:
+    """The same by the letter of the standard, for a whole text."""
+    found, data = [], ""
+    for line in re.split("\r\n|\n", text.removeprefix("\ufeff"))[:-1]:
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if not line:
+            found += [data.removesuffix("\n")] if data else []
+            data = ""
+        elif name == "data":
+            data += value + "\n"
+    return found
+
+
+@given(stream=STREAMS, cuts=st.lists(st.integers(0, 400), max_size=12))
+def test_every_way_to_cut_the_bytes_gives_the_events_of_the_standard(stream: str, cuts: list[int]) -> None:
+    data = stream.encode()
+    assert events(data, *(min(cut, len(data)) for cut in cuts)) == plainly(stream)
+
+
+@pytest.mark.parametrize("cut", range(4))
+def test_a_byte_order_mark_is_no_part_of_the_first_line(cut: int) -> None:
+    assert events(b"\xef\xbb\xbfdata: first\n\ndata: second\n\n", cut) == ["first", "second"]
+
+
+@given(stream=st.binary(max_size=200), cuts=st.lists(st.integers(0, 200), max_size=8))
+def test_garbage_gives_the_same_events_however_it_is_cut(stream: bytes, cuts: list[int]) -> None:
+    assert events(stream, *(min(cut, len(stream)) for cut in cuts)) == events(stream)
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [[b"data: " + b"x" * 60], [b"x" * 10] * 6, [b"data: 12345678\n"] * 9, [b"data: " + b"x" * 60 + b"\n\n"]],
+    ids=["one-piece", "without-an-end", "many-lines", "whole"],
+)
+def test_a_line_or_event_beyond_the_limit_is_an_error(pieces: list[bytes]) -> None:
+    parser = SseParser(limit=50)
+    with pytest.raises(ModelError, match="more than 50 bytes") as error:
+        [parser.feed(piece) for piece in pieces]
+    assert error.value.reason == "broken"
+
+
+def test_a_line_of_many_small_pieces_is_not_copied_again_and_again() -> None:
+    parser = SseParser()
+    buffer = parser._pending
+    for _ in range(10_000):
+        parser.feed(b"x")
+    assert parser._pending is buffer
+    assert len(buffer) == 10_000
