@@ -6,7 +6,7 @@ import asyncio
 import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -17,8 +17,6 @@ from conductor_cli.models.http import HttpClient
 from conductor_cli.models.http_connections import MAX_SILENT, MAX_UNREAD
 from tests.models.kit import answering
 from tests.servers import SeenStep, Wire, authority, loopback
-
-Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], object]
 
 
 @asynccontextmanager
@@ -95,20 +93,24 @@ def test_everything_that_http_allows_is_understood(answer: bytes) -> None:
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\no\r\n0\r\n" + b"x: y\r\n" * MAX_SILENT,
         b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
         b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 16\r\n\r\nthis is not gzip",
+        b"\x00\x01 this is not HTTP\r\n\r\n",
     ],
-    ids=["an endless header", "endless headers", "endless trailers", "another protocol", "a part of the body"],
-)
+    ids=[
+        "an endless header", "endless headers", "endless trailers", "another protocol", "a part of the body",
+        "not what its header says", "noise",
+    ],
+)  # fmt: skip
 def test_what_is_no_whole_answer_is_broken(answer: bytes) -> None:
     with pytest.raises(ModelError) as error:
         one_answer(answer)
     assert error.value.reason == "broken"
 
 
-EVIL = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil"
-
-
 @pytest.mark.parametrize(
-    ("first", "close"), [(WHOLE + EVIL, False), (WHOLE, True)], ids=["a second answer", "closed by the server"]
+    ("first", "close"),
+    [(WHOLE + b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil", False), (WHOLE, True)],
+    ids=["a second answer", "closed by the server"],
 )
 def test_a_connection_with_more_or_nothing_behind_its_answer_is_not_used_again(first: bytes, close: bool) -> None:
     async def go() -> list[bytes]:
