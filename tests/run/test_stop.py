@@ -1,27 +1,40 @@
+"""Runs that are stopped, and what they had is used where they are resumed."""
+
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Literal
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure, ModelError
+from conductor_cli.core.plan import KeepAnswer
 from conductor_cli.core.pool import Limits
+from conductor_cli.core.trace import Trace
+from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import ScriptedModel, ScriptItem
-from conductor_cli.run import Run, start_run
+from conductor_cli.run import Conductor, Run, start_run
 from conductor_cli.run.state import StopKind
 from tests.run.kit import (
     QUESTION,
     WITH_SELF,
     Counting,
+    fold,
     hold,
+    inner,
+    kinds,
     later,
+    notices,
     of,
+    plan_of,
     play,
     play_and_stop,
+    pool_of,
     read,
     says,
     setting,
@@ -147,3 +160,176 @@ def test_whoever_leaves_the_stream_is_whole(
         hold(run, [*events, *run.state.unread_events()])
 
     virtually(main())
+
+
+PLAN = "A | - | one\nB | 1 | two\nC | 1 2 | three"
+
+
+def stopped_after_one() -> Trace:
+    """A run whose first step is done."""
+    workers: dict[str, Any] = {"ann": says("found"), "bob": Counting(seconds=60), "cyd": says("x")}
+    run, _ = play_and_stop(setting(PLAN, workers), 5.0, "cancelled")
+    return run.trace
+
+
+def test_only_what_is_missing_is_called() -> None:
+    earlier = stopped_after_one()
+    ann, bob, planner = says("x"), says("two"), says("x")
+    run, events = play(setting(planner, {"ann": ann, "bob": bob, "cyd": says("three")}), resume=earlier)
+    assert (ann.requests, planner.requests) == ([], [])
+    assert "found" in bob.requests[0].messages[-1].content
+    assert notices(events) == [f"reusing finished step 1 of run {earlier.run}"]
+    assert [record.text for record in run.trace.steps] == ["found", "two", "three"]
+    assert of(events, ev.StepFinished)[0].usage == Usage()
+    assert (run.trace.plan, run.trace.answer) == (earlier.plan, "three")
+    assert of(events, ev.RunStarted)[0].resumed == run.trace.resumed == earlier.run
+    assert (earlier.resumed, run.trace.conductor) == ("", earlier.conductor)
+
+
+def test_a_run_that_was_whole_is_answered_from_what_it_had() -> None:
+    earlier, _ = play(setting(PLAN))
+    models = {name: says("x") for name in ("ann", "bob", "cyd")}
+    run, _ = play(replace(setting(None, models), name=""), resume=earlier.trace)
+    assert run.trace.answer == earlier.trace.answer == "from cyd"
+    assert run.trace.conductor == earlier.trace.conductor != ""
+    assert all(model.requests == [] for model in models.values())
+    assert run.trace.usage == Usage()
+
+
+def test_a_plan_that_was_half_written_is_written_on() -> None:
+    half, _ = play_and_stop(setting(["A | - | one\nB | 1 | two\n", 60.0, "C"], constrained=True), 5.0, "cancelled")
+    assert half.trace.plan is None
+    assert list(half.trace.done()) == [1, 2]
+    planner, ann = ScriptedModel([["C | 1 2 | three"]]), says("x")
+    run, events = play(setting(planner, {"ann": ann, "bob": says("x"), "cyd": says("end")}), resume=half.trace)
+    assert planner.requests[0].messages[2].content == "A | - | one\nB | 1 | two"
+    assert ann.requests == []
+    assert run.trace.plan == plan_of(("ann", (), "one"), ("bob", (1,), "two"), ("cyd", (1, 2), "three"))
+    assert run.trace.answer == "end"
+    assert kinds(events)[0:3] == ["run_started", "notice", "step_planned"]
+
+
+def cut_short(trace: Trace, number: int) -> Trace:
+    """The run as if step `number` had failed, and the others had gone on without its answer."""
+    failed = replace(trace.steps[number - 1], state="failed", text="")
+    return replace(trace, steps=(*trace.steps[: number - 1], failed, *trace.steps[number:]))
+
+
+def test_a_step_that_had_to_do_without_an_answer_is_done_again() -> None:
+    plan = "A | - | one\nB | - | two\nC | 1 2 | three\nB | 3 | four"
+    earlier, _ = play(setting(plan))
+    ann, bob, cyd = says("now"), says("new"), says("late")
+    run, events = play(setting(None, {"ann": ann, "bob": bob, "cyd": cyd}), resume=cut_short(earlier.trace, 1))
+    assert [record.text for record in run.trace.steps] == ["now", "from bob", "late", "new"]
+    assert "now" in cyd.requests[0].messages[-1].content
+    assert notices(events) == [
+        f"reusing finished step 2 of run {earlier.id}",
+        "doing steps 3, 4 again, which had to do without an answer",
+    ]
+    begun = [event.step for event in events if isinstance(event, (ev.StepStarted, ev.StepFinished))]
+    assert begun == [2, 2, 1, 1, 3, 3, 4, 4]
+
+
+def test_a_nested_run_that_had_to_do_without_an_answer_begins_anew() -> None:
+    planner = ScriptedModel([["A | - | one\nC | 1 | think"], ["A | 0 | more\nB | 1 | check"]])
+    earlier, _ = play(setting(planner, pool=WITH_SELF))
+    again, bob = ScriptedModel([["B | 0 | anew"]]), says("checked")
+    run, _ = play(setting(again, {"ann": says("now"), "bob": bob}, pool=WITH_SELF), resume=cut_short(earlier.trace, 1))
+    assert "now" in bob.requests[0].messages[-1].content
+    assert run.trace.answer == "checked"
+
+
+def test_a_step_that_was_given_up_makes_none_outdated() -> None:
+    workers = {"ann": ScriptedModel([[ModelError("refused", "no")]]), "bob": says("two"), "cyd": says("x")}
+    pool = pool_of("ann", "bob")
+    planner = ScriptedModel([["A | - | one\nB | 1 | two"], ["B | - | instead"]])
+    earlier, _ = play(setting(planner, workers, pool=pool))
+    bob = says("x")
+    run, _ = play(setting(None, {"ann": says("x"), "bob": bob}, pool=pool), resume=earlier.trace)
+    assert run.trace.answer == earlier.trace.answer == "two"
+    assert bob.requests == []
+
+
+def test_a_nested_run_is_resumed_where_it_was() -> None:
+    workers: dict[str, Any] = {"ann": ScriptedModel([["one"], ["inner one"]]), "bob": Counting(seconds=60)}
+    planner = ScriptedModel([["A | - | one\nC | 1 | think"], ["A | 0 | more\nB | 1 | check"]])
+    earlier, _ = play_and_stop(setting(planner, workers, pool=WITH_SELF), 5.0, "cancelled")
+    again, ann, bob = says("x"), says("x"), says("checked")
+    run, events = play(setting(again, {"ann": ann, "bob": bob}, pool=WITH_SELF), resume=earlier.trace)
+    assert (again.requests, ann.requests) == ([], [])
+    assert "inner one" in bob.requests[0].messages[-1].content
+    assert [record.text for record in (run.trace.steps[1].nested or Trace()).steps] == ["inner one", "checked"]
+    assert notices(inner(events, 2)) == [f"reusing finished step 1 of run {earlier.id}.2"]
+    assert run.trace.answer == "checked"
+
+
+def test_a_nested_kept_answer_is_reused() -> None:
+    planner = ScriptedModel([["A | - | one"], ["accept"]])
+    _, events = play(setting(planner, limits=Limits(recursion=1)))
+    cut = fold(events[: [event.kind for event in events].index("nested_event") + 3])
+    assert cut.steps[1].nested is not None
+    assert isinstance(cut.steps[1].nested.plan, KeepAnswer)
+    again = says("x")
+    run, _ = play(setting(again, limits=Limits(recursion=1)), resume=cut)
+    assert again.requests == []
+    assert run.trace.answer == "from ann"
+
+
+def test_a_review_is_not_appended_twice() -> None:
+    planner = ScriptedModel([["A | - | one"], [60.0, "accept"]])
+    earlier, _ = play_and_stop(setting(planner, limits=Limits(recursion=1)), 5.0, "cancelled")
+    run, _ = play(setting(says("accept"), limits=Limits(recursion=1)), resume=earlier.trace)
+    assert [record.step.worker for record in run.trace.steps] == ["ann", "self"]
+    assert run.trace.answer == "from ann"
+
+
+def test_a_damaged_trace_without_an_answering_step_ends_by_name() -> None:
+    earlier = stopped_after_one()
+    damaged = replace(earlier, steps=tuple(record for record in earlier.steps if not record.last))
+    run, _ = play(setting(None), resume=damaged)
+    assert (run.trace.answer, run.trace.exit_code) == ("from bob", 7)
+    assert run.trace.error == Failure(kind="worker", message="no step could be run", reason="step_not_run")
+
+
+@given(st.integers(0, 60), st.sampled_from([PLAN, "A | - | one\nB | - | two\nA | 1 2 | end"]))
+def test_a_trace_cut_anywhere_can_be_resumed(length: int, plan: str) -> None:
+    _, events = play(setting(list(plan), constrained=True))
+    cut = fold(events[: min(length, len(events) - 1)])
+    planner = ScriptedModel([["C | - | end"]])
+    workers = {name: says(f"again {name}") for name in ("ann", "bob", "cyd")}
+    run, _ = play(setting(planner, workers), resume=cut)
+    assert run.trace.exit_code == 0
+    assert all(run.trace.steps[number - 1].text == record.text for number, record in cut.done().items())
+    assert sum(len(model.requests) for model in workers.values()) <= len(run.trace.steps) - len(cut.done())
+
+
+NESTED: list[Any] = [["A | - | one\nC | 1 | think"], ["A | 0 | more\nB | 1 | check"]]
+
+
+@pytest.mark.parametrize("plans", [[[PLAN]], NESTED])
+def test_a_run_that_another_process_goes_on_with_stays_one_run_wherever_it_was_left(plans: list[Any]) -> None:
+    """Its events follow those that were there; what had ended is not done again, and each lost call is told."""
+    pool = WITH_SELF if plans is NESTED else pool_of("ann", "bob", "cyd")
+    whole, events = play(setting(ScriptedModel(plans), pool=pool))
+    ready = next(place for place, event in enumerate(events) if isinstance(event, ev.PlanReady))
+    for left in range(ready + 1, len(events)):
+        before, planner = events[:left], ScriptedModel(plans[-1:] * 2)
+        earlier = fold(before)
+        workers = {name: says(f"from {name}") for name in pool.names if name != "self"}
+
+        async def main(config: Conductor, earlier: Trace) -> tuple[Run, list[ev.Event]]:
+            run = start_run(config, earlier.question, resume=earlier, id=earlier.run)
+            return run, await read(run)
+
+        run, after = virtually(main(setting(planner, workers, pool=pool), earlier))
+        assert fold([*before, *after]) == run.trace
+        assert ("run_started" in kinds(after), run.trace.answer, run.trace.exit_code) == (False, whole.trace.answer, 0)
+        times = [event.at for event in [*before, *after]]
+        assert times == sorted(times)
+        flat = [event.event if isinstance(event, ev.NestedEvent) else event for event in after]
+        lost = [event for event in of(flat, ev.StepFailed) if event.error.reason == "taken_over"]
+        traces = [earlier, *(record.nested for record in earlier.steps if record.nested is not None)]
+        steps = [record for trace in traces for record in trace.steps if record.worker != "self"]
+        assert len(lost) == sum(record.state == "running" for record in steps)
+        done = sum(record.state == "done" for record in steps)
+        assert sum(len(model.requests) for model in workers.values()) == 3 - done
