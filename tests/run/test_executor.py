@@ -1,16 +1,25 @@
+"""How a step is run: what its worker is sent, what a reply is taken for, and what is tried again."""
+
 from __future__ import annotations
 
+import asyncio
+import random
 from collections.abc import AsyncGenerator
 from typing import Any
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Request
-from conductor_cli.core.errors import Failure, ModelError
-from conductor_cli.core.pool import Pool, Timeouts, Worker
+from conductor_cli.core.errors import RETRYABLE, Failure, ModelError, ModelErrorReason
+from conductor_cli.core.pool import Limits, Pool, Timeouts, Worker
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import ScriptedModel
-from tests.run.kit import Counting, notices, of, play, pool_of, says, setting
+from conductor_cli.run.attempt import read_chunks
+from tests.run.kit import Counting, error_of, notices, now, of, play, play_and_stop, pool_of, says, setting, virtually
 
 
 def test_a_worker_sees_what_its_access_list_opens_and_nothing_else() -> None:
@@ -99,3 +108,186 @@ def test_workers_on_one_model_take_turns_with_the_plan() -> None:
     run, events = play(setting(one, {"ann": one, "bob": one}, **more))
     assert [event.at for event in of(events, ev.StepStarted)] == [300.0, 450.0]
     assert (of(events, ev.StepFailed), run.trace.answer) == ([], "x")
+
+
+def failing(*errors: ModelError, then: str = "") -> ScriptedModel:
+    return ScriptedModel([*([error] for error in errors), *([[then]] if then else [])])
+
+
+def test_waits_double_and_are_jittered_by_the_runs_own_generator() -> None:
+    draw = random.Random(5)
+    wanted = [round(0.5 * 2**turn * draw.uniform(0.5, 1.5), 3) for turn in range(3)]
+    ann = failing(*[ModelError("rate", "slow down")] * 3, then="yes")
+    _, events = play(setting("A | - | one", {"ann": ann}, limits=Limits(attempts=4), random=random.Random(5)))
+    assert [event.retry_in for event in of(events, ev.StepFailed)] == wanted
+    assert all(0.25 <= wait / 2**turn <= 0.75 for turn, wait in enumerate(wanted))
+
+
+@pytest.mark.parametrize(
+    ("said", "waited"),
+    [(7.5, 7.5), (float("inf"), 30.0), (-5.0, 0.0), (float("nan"), pytest.approx(0.5, abs=0.25))],
+)
+def test_retry_after_is_obeyed_up_to_a_bound(said: float, waited: float) -> None:
+    ann = failing(ModelError("rate", "slow down", retry_after=said), then="yes")
+    _, events = play(setting("A | - | one", {"ann": ann}))
+    assert of(events, ev.StepFailed)[0].retry_in == waited
+    assert of(events, ev.StepStarted)[1].at == waited
+
+
+def test_attempts_are_bounded_and_then_another_worker_is_named() -> None:
+    ann = failing(ModelError("overloaded", "busy"))
+    run, events = play(setting("A | - | one", {"ann": ann, "bob": says("yes"), "cyd": says("x")}))
+    failed = of(events, ev.StepFailed)
+    assert [(event.attempt, event.retry_in is None, event.substitute) for event in failed] == [
+        (1, False, None), (2, False, None), (3, True, "bob"),
+    ]  # fmt: skip
+    assert [(event.attempt, event.worker) for event in of(events, ev.StepStarted)][-1] == (4, "bob")
+    assert run.trace.steps[0].worker == "bob"
+    assert run.trace.steps[0].step.worker == "ann"
+
+
+def test_a_failure_that_will_not_pass_is_not_tried_again() -> None:
+    ann = failing(ModelError("refused", "no"))
+    _, events = play(setting("A | - | one", {"ann": ann, "bob": says("yes")}))
+    assert (len(ann.requests), of(events, ev.StepFailed)[0].substitute) == (1, "bob")
+
+
+def test_a_worker_that_refused_its_key_is_not_asked_again() -> None:
+    ann = failing(ModelError("auth", "no such thing"))
+    run, events = play(setting("A | - | one\nA | 1 | two", {"ann": ann, "bob": says("yes")}))
+    assert (len(ann.requests), of(events, ev.StepFailed)[0].substitute) == (1, "bob")
+    assert [notice.text for notice in run.trace.recovered] == [
+        "bob answered instead of ann; ann failed: no such thing",
+        "bob answered instead of ann; ann was not asked: no such thing",
+    ]
+    assert [record.worker for record in run.trace.steps] == ["bob", "bob"]
+
+
+def test_text_that_went_out_is_never_taken_back() -> None:
+    ann = ScriptedModel([["The ans", ModelError("broken", "gone")], ["other"]])
+    run, events = play(setting("A | - | one", {"ann": ann, "bob": says("other")}, streams_answer=True))
+    (failed,) = of(events, ev.StepFailed)
+    assert (failed.retry_in, failed.substitute) == (None, None)
+    assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("The ans", True, 7)
+    assert run.trace.error == Failure(kind="worker", message="ann: gone", reason="broken")
+
+
+def test_steps_before_the_answer_may_be_tried_again_though_the_answer_streams() -> None:
+    ann = ScriptedModel([["half", ModelError("broken", "gone")], ["whole"]])
+    bob = ScriptedModel([[" \n", ModelError("broken", "gone")], ["yes"]])
+    run, _ = play(setting("A | - | one\nB | 1 | two", {"ann": ann, "bob": bob}, streams_answer=True))
+    assert (run.trace.answer, run.trace.exit_code) == ("yes", 0)
+
+
+def test_patience_bounds_the_first_token_the_gaps_and_the_whole() -> None:
+    timeouts = Timeouts(first_token=10, idle=5, total=30)
+    scripts: list[Any] = [[11.0, "late"], ["a", 6.0, "b"], ["a", *[4.0, "b"] * 20], [9.0, "a", 4.0, "yes"]]
+    conductor = setting("A | - | one", {"ann": ScriptedModel(scripts)}, timeouts=timeouts, limits=Limits(attempts=4))
+    run, events = play(conductor)
+    assert [event.error.message for event in of(events, ev.StepFailed)] == [
+        "ann: no first token within 10 s", "ann: no next token within 5 s", "ann: the answer did not end within 30 s",
+    ]  # fmt: skip
+    starts = [event.at for event in of(events, ev.StepStarted)]
+    ends = [event.at for event in of(events, ev.StepFailed)]
+    assert [round(end - start, 3) for start, end in zip(starts, ends, strict=False)] == [10, 5, 30]
+    assert run.trace.answer == "ayes"
+
+
+def test_a_step_that_waits_to_try_again_is_stopped_at_once() -> None:
+    ann = failing(ModelError("rate", "slow down", retry_after=30.0))
+    run, events = play_and_stop(setting("A | - | one", {"ann": ann}), 5.0, "cancelled", "running")
+    assert run.trace.at == 5.0
+    assert of(events, ev.StepStopped)[0].reason == "cancelled"
+    assert run.trace.steps[0].retry_at is None
+
+
+def test_a_run_that_winds_down_tries_nothing_again() -> None:
+    ann = ScriptedModel([[10.0, ModelError("rate", "slow down")], ["yes"]])
+    run, events = play_and_stop(setting("A | - | one", {"ann": ann, "bob": says("x")}), 5.0, "cancelled", "running")
+    (failed,) = of(events, ev.StepFailed)
+    assert (failed.retry_in, failed.substitute, failed.at) == (None, None, 10.0)
+    assert run.trace.exit_code == 130
+
+
+@given(st.lists(st.sampled_from([*sorted(RETRYABLE), "refused", "auth"]), max_size=6), st.integers(1, 3))
+def test_any_row_of_failures_ends_in_an_answer_or_all_tried(reasons: list[ModelErrorReason], attempts: int) -> None:
+    errors = [[ModelError(reason, reason)] for reason in reasons]
+    workers = {"ann": ScriptedModel([*errors, ["yes"]]), "bob": ScriptedModel([*errors, ["yes"]])}
+    run, events = play(setting("A | - | one", workers, limits=Limits(attempts=attempts)))
+    asked = [event.worker for event in of(events, ev.StepStarted)]
+    assert all(asked.count(name) <= attempts for name in workers)
+    assert asked == sorted(asked)
+    if run.trace.state == "failed":
+        assert of(events, ev.StepFailed)[-1].substitute is None
+        assert set(asked) == {"ann", "bob"}
+    else:
+        assert run.trace.answer == "yes"
+
+
+def test_a_failure_of_every_worker_keeps_the_kind_they_share() -> None:
+    groups: list[tuple[tuple[ModelErrorReason, ...], int]] = [
+        (("connect", "timeout"), 8), (("auth", "auth"), 4), (("auth", "connect"), 1),
+    ]  # fmt: skip
+    for (one, other), code in groups:
+        workers = {"ann": failing(ModelError(one, "no")), "bob": failing(ModelError(other, "no"))}
+        run, _ = play(setting("A | - | one", workers, limits=Limits(attempts=1)))
+        assert run.trace.exit_code == code
+    assert error_of(run).message == "every worker failed at step 1; first: ann: no"
+
+
+def test_steps_that_wait_to_try_again_hold_no_place() -> None:
+    ann = ScriptedModel([[ModelError("rate", "slow", retry_after=20.0)], ["yes"]])
+    conductor = setting("A | - | one\nB | - | two\nB | 1 2 | end", {"ann": ann, "bob": Counting(seconds=3)})
+    _, events = play(conductor)
+    assert of(events, ev.StepFinished)[0].at == 3.0
+
+
+PATIENCE = Timeouts(first_token=10, idle=5, total=12)
+
+
+async def slow_to_close() -> AsyncGenerator[Chunk, None]:
+    try:
+        yield Chunk(text="a")
+        await asyncio.sleep(60)
+    finally:
+        await asyncio.sleep(20)
+
+
+async def deaf() -> AsyncGenerator[Chunk, None]:
+    yield Chunk(text="a")
+    try:
+        await asyncio.sleep(60)
+    except asyncio.CancelledError:
+        yield Chunk(text="b")
+    await asyncio.sleep(60)
+    yield Chunk(text="c")
+
+
+def heard(chunks: AsyncGenerator[Chunk, None], most: int = 9) -> tuple[list[str], float, list[Any]]:
+    """The first `most` texts, or why there are no more; when that was; and what the loop had to complain of."""
+
+    async def main() -> tuple[list[str], float, list[Any]]:
+        texts: list[str] = []
+        complaints: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+
+        def take(chunk: Chunk) -> bool:
+            texts.append(chunk.text)
+            return len(texts) == most
+
+        try:
+            await read_chunks(chunks, take, PATIENCE)
+        except ModelError as error:
+            texts.append(error.message)
+        return texts, now(), complaints
+
+    return virtually(main())
+
+
+@pytest.mark.parametrize(("most", "wanted", "end"), [(1, ["a"], 20), (9, ["a", "no next token within 5 s"], 25)])
+def test_a_slow_close_is_not_a_timeout(most: int, wanted: list[str], end: float) -> None:
+    assert heard(slow_to_close(), most) == (wanted, end, [])
+
+
+def test_a_model_that_does_not_heed_the_alarm_is_left_at_its_next_word() -> None:
+    assert heard(deaf()) == (["a", "no next token within 5 s"], 5.0, [])

@@ -1,4 +1,4 @@
-"""Runs that are stopped, and what they had is used where they are resumed."""
+"""Runs that are stopped, and runs that go on from what an earlier one had."""
 
 from __future__ import annotations
 
