@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import selectors
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -234,16 +234,20 @@ def sound(events: Sequence[ev.Event], *, planned_only: bool = False) -> None:
             sound(nested)
 
 
-class Own:
-    """What every model has."""
+def raising(error: Callable[[], BaseException], *after: str | float) -> ScriptedModel:
+    """A model that raises what no adapter may raise."""
+
+    def reply(_: Request) -> Iterator[str | float]:
+        yield from after
+        raise error()
+
+    return ScriptedModel(reply=reply)
+
+
+class Counting:
+    """A model that takes `seconds` for each reply and knows how many of them were open at once."""
 
     features = ALL_FEATURES
-
-    async def close(self) -> None: ...
-
-
-class Counting(Own):
-    """A model that takes `seconds` for each reply and knows how many of them were open at once."""
 
     def __init__(self, text: str = "done", seconds: float = 1.0) -> None:
         self.text = text
@@ -261,21 +265,7 @@ class Counting(Own):
         finally:
             self.open -= 1
 
-
-class Raising(Own):
-    """A model that raises what no adapter may raise."""
-
-    def __init__(self, error: Callable[[], BaseException], after: Sequence[str | float] = ()) -> None:
-        self.error = error
-        self.after = after
-
-    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        for line in self.after:
-            if isinstance(line, str):
-                yield Chunk(text=line)
-            else:
-                await asyncio.sleep(line)
-        raise self.error()
+    async def close(self) -> None: ...
 
 
 def plan_of(*steps: tuple[str, Sequence[int]] | tuple[str, Sequence[int], str]) -> Plan:

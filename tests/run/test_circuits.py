@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.chat import Request
 from conductor_cli.core.errors import ModelError, ModelErrorReason
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.trace import Trace
@@ -76,14 +75,7 @@ def test_a_skipped_worker_is_asked_where_nobody_else_can_do_the_step() -> None:
 
 
 def test_two_runs_at_once_make_one_call_to_a_worker_that_may_be_back() -> None:
-    class Slow(ScriptedModel):
-        async def stream(self, request: Request) -> Any:
-            if len(self.requests) >= 3:
-                await asyncio.sleep(5)
-            async for chunk in super().stream(request):
-                yield chunk
-
-    ann = Slow([*[[BUSY]] * 3, ["back"]])
+    ann = ScriptedModel([*[[BUSY]] * 3, [5.0, "back"]])
     conductor = skipping(None, {"ann": ann, "bob": says("bob")})
     plan = plan_of(("ann", ()))
 

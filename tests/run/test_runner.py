@@ -23,7 +23,6 @@ from tests.run.kit import (
     QUESTION,
     WITH_SELF,
     Counting,
-    Raising,
     error_of,
     inner,
     kinds,
@@ -33,6 +32,7 @@ from tests.run.kit import (
     play,
     play_and_stop,
     pool_of,
+    raising,
     read,
     says,
     setting,
@@ -129,7 +129,7 @@ def test_absent_workers_are_reported_and_not_asked() -> None:
 @pytest.mark.parametrize("after", [(1.0,), ("half ", 1.0)], ids=["at once", "in the middle"])
 def test_a_fault_of_an_adapter_ends_the_run_as_internal(after: tuple[str | float, ...]) -> None:
     bob = ScriptedModel([["slow", 60.0, "answer"]])
-    workers: dict[str, Any] = {"ann": Raising(lambda: ValueError("what is this"), after), "bob": bob}
+    workers: dict[str, Any] = {"ann": raising(lambda: ValueError("what is this"), *after), "bob": bob}
     run, events = play(setting("A | - | one\nB | - | two\nB | 1 2 | three", workers))
     assert error_of(run).kind == "internal"
     assert "ValueError: what is this" in error_of(run).message
@@ -140,7 +140,7 @@ def test_a_fault_of_an_adapter_ends_the_run_as_internal(after: tuple[str | float
 
 
 def test_a_fault_of_the_conductor_model_ends_the_run_as_internal() -> None:
-    planner = Raising(ZeroDivisionError, ["A | - | one\n"])
+    planner = raising(ZeroDivisionError, "A | - | one\n")
     run, events = play(setting(planner, {"ann": Counting(seconds=9)}, constrained=True))
     assert error_of(run).kind == "internal"
     assert [event.step for event in of(events, ev.StepStopped)] == [1]
@@ -148,17 +148,17 @@ def test_a_fault_of_the_conductor_model_ends_the_run_as_internal() -> None:
 
 def test_a_fault_in_a_nested_run_ends_the_whole_run() -> None:
     planner = ScriptedModel([["B | - | think"], ["A | - | one"]])
-    run, events = play(setting(planner, {"ann": Raising(lambda: OSError("disk"))}, pool=with_self("ann")))
+    run, events = play(setting(planner, {"ann": raising(lambda: OSError("disk"))}, pool=with_self("ann")))
     assert inner(events, 1)[-1].kind == "run_failed"
     assert error_of(run).kind == "internal"
 
 
 def test_a_model_that_cancels_itself_is_a_broken_call() -> None:
-    ann = Raising(asyncio.CancelledError, ["half"])
+    ann = raising(asyncio.CancelledError, "half")
     run, events = play(setting("A | - | one", {"ann": ann, "bob": says("yes")}))
     assert of(events, ev.StepFailed)[0].error.message == "ann: the call was cancelled from inside"
     assert run.trace.answer == "yes"
-    run, events = play(setting(Raising(asyncio.CancelledError)))
+    run, events = play(setting(raising(asyncio.CancelledError)))
     assert [event.problem for event in of(events, ev.PlanRejected)] == ["the call was cancelled from inside"] * 2
     assert run.trace.answer == "from ann"
 
