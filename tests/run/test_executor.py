@@ -146,12 +146,6 @@ def test_attempts_are_bounded_and_then_another_worker_is_named() -> None:
     assert run.trace.steps[0].step.worker == "ann"
 
 
-def test_a_failure_that_will_not_pass_is_not_tried_again() -> None:
-    ann = failing(ModelError("refused", "no"))
-    _, events = play(setting("A | - | one", {"ann": ann, "bob": says("yes")}))
-    assert (len(ann.requests), of(events, ev.StepFailed)[0].substitute) == (1, "bob")
-
-
 def test_a_worker_that_refused_its_key_is_not_asked_again() -> None:
     ann = failing(ModelError("auth", "no such thing"))
     run, events = play(setting("A | - | one\nA | 1 | two", {"ann": ann, "bob": says("yes")}))
