@@ -22,7 +22,7 @@ from conductor_cli.core.chat import Chunk, Message, Request, Tool
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.hardware import physical_cores
 from conductor_cli.models.llama import Llama, LlamaOptions
-from conductor_cli.models.llama.bindings import CancelToken, set_environment
+from conductor_cli.models.llama.bindings import RANGE, CancelToken, is_supported, set_environment
 from conductor_cli.models.llama.engine import LlamaEngine
 from conductor_cli.models.llama.kv_cache import KVCache
 from conductor_cli.models.llama.prompt import PromptPiece
@@ -30,6 +30,7 @@ from tests.models.kit import CHART, chunks_of, text, thinking, together, used
 from tests.models.kit import play as played
 from tests.tiny_gguf import CHATML, Extra, make
 
+SOURCE = Path(conductor_cli.__file__).parents[1]
 ONE = LlamaOptions(context=1024, threads=1)
 
 
@@ -76,13 +77,8 @@ def reply_texts(path: Path, *requests: Request, options: LlamaOptions = ONE) -> 
 def run(script: str, *given: object) -> subprocess.CompletedProcess[str]:
     """Run a Python script that may use the adapter, in a process of its own."""
     command = [sys.executable, "-c", script, *map(str, given)]
-    return subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=100, check=False)
-
-
-def environment(**more: str) -> dict[str, str]:
-    """The environment of a child that finds the same source."""
-    given = {name: value for name, value in os.environ.items() if "OMP_" not in name}
-    return given | {"PYTHONPATH": str(Path(conductor_cli.__file__).parents[1])} | more
+    environ = {name: value for name, value in os.environ.items() if "OMP_" not in name} | {"PYTHONPATH": str(SOURCE)}
+    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=100, check=False)
 
 
 # What a reply is
@@ -411,3 +407,33 @@ def test_what_a_model_file_cannot_take_is_refused_by_name(tiny: Path) -> None:
     message = Message(role="user", content="?", attachments=(CHART,))
     with pytest.raises(ModelError, match=r"tiny\.gguf cannot be sent images: chart\.png"):
         play(tiny, Request(messages=(message,), read_attachment=lambda _: b"x"))
+
+
+@pytest.mark.parametrize(
+    ("version", "fits"),
+    [
+        ("0.3.36", True), ("0.3.37", True), ("0.3.36+cu124", True), ("0.3.36.post1", True),
+        ("0.3.35", False), ("0.4.0", False), ("0.4", False), ("1.0.0", False), ("0.3", False), ("unknown", False),
+    ],
+)  # fmt: skip
+def test_the_supported_versions_are_known(version: str, fits: bool) -> None:
+    assert is_supported(version) is fits
+
+
+def test_what_pyproject_asks_for_begins_where_the_range_does() -> None:
+    assert f'"{RANGE.partition(",")[0]}' in (SOURCE.parent / "pyproject.toml").read_text()
+
+
+@pytest.mark.usefixtures("models")
+def test_an_unsupported_version_is_an_error_at_the_start() -> None:
+    script = (
+        "import llama_cpp; llama_cpp.__version__ = '0.4.1'\n"
+        "from conductor_cli.models.llama.bindings import load_bindings\n"
+        "from conductor_cli.core.errors import ModelError\n"
+        "try: load_bindings()\n"
+        "except ModelError as error: print(error.reason, error.message, error.hint, sep='|')\n"
+    )
+    reason, message, hint = run(script).stdout.strip().split("|")
+    assert reason == "file"
+    assert "version 0.4.1 of llama-cpp-python is not supported" in message
+    assert RANGE in hint

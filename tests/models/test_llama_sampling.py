@@ -1,4 +1,4 @@
-"""What a local model chooses: one distribution for a choice, how sure it is of a reply, and the next likeliest replies."""
+"""What a local model chooses: the shares of choices, how sure it is of a reply, and the next likeliest replies."""
 
 from __future__ import annotations
 
