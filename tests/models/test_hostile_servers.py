@@ -18,12 +18,12 @@ from conductor_cli.models.chat_api_model import ChatApiModel
 from conductor_cli.models.litellm import LiteLLM
 from conductor_cli.models.stream_decoder import MAX_ARGUMENTS, MAX_CALLS, MAX_KEPT, ChatReplyDecoder, ToolCallDecoder
 from tests.models.kit import ASK, WEATHER, broken_off, calls, replies, text
-from tests.models.test_contract_tools import ADAPTERS, ask, asked
+from tests.models.test_contract import ADAPTERS, ask, request_of
 from tests.servers import Script, SeenStep, Speaker, Wire, delta, litellm_ready, loopback, saying, usage
 
 OURS = [name for name in ADAPTERS if not name.startswith("litellm")]
 EACH = pytest.mark.parametrize("name", OURS)
-REQUEST = asked(tools=(WEATHER,))
+REQUEST = request_of(tools=(WEATHER,))
 
 
 def error_of(name: str, script: Any, request: Request = REQUEST) -> tuple[list[Chunk], ModelError]:
@@ -79,7 +79,7 @@ def test_control_characters_in_a_name_do_not_come_back_to_the_server(name: str) 
     assert call.name == evil
     turn = Message(role="assistant", content="", tool_calls=(call,))
     result = Message(role="tool", content="no such tool", tool_call_id=call.id, is_error=True)
-    _, body = ask(name, calling("{}"), asked(ASK, turn, result, tools=(WEATHER,)))
+    _, body = ask(name, calling("{}"), request_of(ASK, turn, result, tools=(WEATHER,)))
     assert not {"\\u001b", "\\u0000", "\\u202e"} & {body[at : at + 6] for at in range(len(body))}
 
 

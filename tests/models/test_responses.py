@@ -13,7 +13,7 @@ from conductor_cli.models.catalog import open_model
 from conductor_cli.models.worker_options import check_options
 from tests.models.kit import ASK, WEATHER, calls, play, sent_to, speaking, text, thinking, used
 from tests.models.test_chat_apis import events
-from tests.models.test_contract_tools import calling, next_turn
+from tests.models.test_contract import calling, next_turn
 from tests.servers import Script, SeenStep, Wire, loopback
 
 
