@@ -1,4 +1,4 @@
-"""The contract of `Model`, held by every adapter: against servers that speak its protocol or fail, and a local model."""
+"""The contract of `Model`, held by every adapter: against servers that speak its protocol or fail, and a real model."""
 
 from __future__ import annotations
 
