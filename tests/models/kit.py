@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
@@ -37,6 +38,7 @@ TALK = (
     Message(role="assistant", content="2."),
     Message(role="user", content="Three?"),
 )
+TALKED = Request(messages=TALK)
 APIS: dict[str, tuple[str, dict[str, str]]] = {
     "chat completions": ("openai-compatible", {}), "responses": ("openai-compatible", {"api": "responses"}),
     "anthropic": ("anthropic", {}),
@@ -157,6 +159,18 @@ def refusing(errors: Mapping[str, Mapping[str, Any]], then: Script, status: int 
     return script
 
 
+def events(*values: dict[str, Any]) -> Script:
+    """Server-sent events as Anthropic writes them, and others without their names."""
+
+    async def script(_: SeenStep, wire: Wire) -> None:
+        await wire.head()
+        for value in values:
+            name = f"event: {value['type']}\n" if "type" in value else ""
+            await wire.send(f"{name}data: {json.dumps(value)}\n\n")
+
+    return script
+
+
 def speaking(*words: str) -> Script:
     """A server that says these words, piece by piece, in whatever protocol it is asked."""
 
@@ -170,18 +184,32 @@ def speaking(*words: str) -> Script:
     return script
 
 
-def asked_by(api: str, script: Script, request: Request, model: str = "m", **options: Any) -> tuple[list[Chunk], Any]:
-    """The chunks of a reply by one of `APIS` or by a worker of another kind, and what the server saw."""
+def asked_in_turn(
+    api: str, script: Script, *requests: Request, model: str = "m", **options: Any
+) -> tuple[list[list[Chunk]], list[SeenStep]]:
+    """The chunks of the replies by one of `APIS` or by a worker of another kind, and what the server saw."""
     kind, own = APIS.get(api, (api, {}))
     with loopback(script) as server:
         settings = {"base_url": server.url, "key_env": "KEY", **own, **options}
         opened = open_model(Worker(name="w", kind=kind, model=model, options=settings), environ={"KEY": "sk-123456"})
-        return play(opened, request)[0], server.requests
+        return play(opened, *requests), server.requests
+
+
+def asked_by(api: str, script: Script, request: Request = TALKED, **how: Any) -> tuple[list[Chunk], list[SeenStep]]:
+    """The same for one request."""
+    (chunks,), seen = asked_in_turn(api, script, request, **how)
+    return chunks, seen
+
+
+def failure_of(api: str, script: Script, request: Request = TALKED, **how: Any) -> ModelError:
+    """How a reply failed that was `asked_by` an API."""
+    with pytest.raises(ModelError) as caught:
+        asked_by(api, script, request, **how)
+    return caught.value
 
 
 def sent_to(api: str, request: Request, **options: Any) -> SeenStep:
     """A request as the server of an API saw it, with the files of `BYTES`."""
     readable = replace(request, read_attachment=lambda file: BYTES[file.name])
     found = asked_by(api, speaking("Yes."), readable, **options)[1]
-    seen: SeenStep = next(each for each in found if each.method == "POST")
-    return seen
+    return next(each for each in found if each.method == "POST")

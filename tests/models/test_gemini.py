@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from conductor_cli.core.chat import Message, Request, Tool, ToolCall
-from tests.models.kit import ASK, TALK, WEATHER, answering, calls, text
-from tests.models.test_chat_apis import events, failure, fine, replies
+from tests.models.kit import ASK, TALK, WEATHER, answering, asked_by, calls, events, failure_of, speaking, text
 from tests.servers import SeenStep, delta
 
+fine = speaking("3.")
 NEW, OLD = "gemini-3.8-flash", "gemini-2.5-pro"
 SIGNED = {"extra_content": {"google": {"thought_signature": "c2ln"}}}
 UNCHECKED = {"extra_content": {"google": {"thought_signature": "skip_thought_signature_validator"}}}
@@ -18,7 +18,7 @@ UNCHECKED = {"extra_content": {"google": {"thought_signature": "skip_thought_sig
 
 def sent(*messages: Message, model: str = NEW, options: dict[str, Any] | None = None, **more: Any) -> SeenStep:
     """A request as the server saw it."""
-    return replies(fine, "gemini", model, Request(messages=messages or TALK, **more), **(options or {}))[1][0]
+    return asked_by("gemini", fine, Request(messages=messages or TALK, **more), model=model, **(options or {}))[1][0]
 
 
 def test_the_key_goes_to_the_place_of_chat_completions_below_google_s_address() -> None:
@@ -45,7 +45,7 @@ def test_google_is_told_how_much_to_think(model: str, options: dict[str, Any], t
 
 def test_what_google_does_not_take_is_left_out_and_said() -> None:
     request = Request(messages=(ASK,), tools=(WEATHER,), parallel_tool_calls=False, seed=7)
-    chunks, seen = replies(fine, "gemini", NEW, request)
+    chunks, seen = asked_by("gemini", fine, request, model=NEW)
     assert not {"seed", "parallel_tool_calls"} & seen[0].json.keys()
     said = [chunk.note.partition(" does not accept ")[2] for chunk in chunks if chunk.note]
     assert said == ["parallel_tool_calls; sent without it", "seed; sent without it"]
@@ -62,7 +62,7 @@ def test_schemas_of_tools_have_only_what_google_knows() -> None:
         {"name": "weather", "description": "Says it.", "parameters": parameters}, {"name": "now"},
     ]  # fmt: skip
     far = Tool(name="far", parameters={"properties": {"a": {"$ref": "https://example.org/a.json"}}})
-    error = failure(fine, "gemini", request=Request(messages=(ASK,), tools=(far,)))
+    error = failure_of("gemini", fine, Request(messages=(ASK,), tools=(far,)))
     assert (error.reason, "'far'" in error.message) == ("refused", True)
 
 
@@ -71,7 +71,7 @@ def test_calls_go_back_with_their_signatures() -> None:
     call = {"id": "c1", "function": {"name": "weather", "arguments": "{}"}, "type": "function", **SIGNED}
     other = {"id": "c2", "function": {"name": "weather", "arguments": "{}"}, "type": "function"}
     script = events(delta(tool_calls=[call]), delta(tool_calls=[other]), delta(finish="stop"))
-    chunks = replies(script, "gemini", NEW, Request(messages=(ASK,), tools=(WEATHER,)))[0]
+    chunks = asked_by("gemini", script, Request(messages=(ASK,), tools=(WEATHER,)), model=NEW)[0]
     assert chunks[-1].finish == "tool"
     found = calls(chunks)
     turn = Message(role="assistant", content="", tool_calls=found, provider_data=chunks[-1].provider_data)
@@ -89,9 +89,9 @@ def test_a_call_of_another_model_has_the_signature_that_is_not_checked(model: st
 
 
 def test_a_filter_is_a_refusal_and_a_call_that_cannot_be_read_is_asked_for_again() -> None:
-    chunks = replies(events(delta("It"), delta(finish="content_filter: RECITATION")), "gemini", NEW)[0]
+    chunks = asked_by("gemini", events(delta("It"), delta(finish="content_filter: RECITATION")), model=NEW)[0]
     assert (text(chunks), chunks[-1].finish) == ("It", "refusal")
-    error = failure(events(delta(finish="function_call_filter: MALFORMED_FUNCTION_CALL")), "gemini")
+    error = failure_of("gemini", events(delta(finish="function_call_filter: MALFORMED_FUNCTION_CALL")))
     assert (error.reason, error.retryable) == ("broken", True)
     assert "MALFORMED_FUNCTION_CALL" in error.message
 
@@ -107,17 +107,5 @@ def test_an_error_comes_in_a_list(
     status: int, message: str, detail: dict[str, str], reason: str, wait: float | None
 ) -> None:
     body = [{"error": {"code": status, "message": message, "status": "INVALID_ARGUMENT", "details": [detail]}}]
-    error = failure(answering(body, status), "gemini")
+    error = failure_of("gemini", answering(body, status))
     assert (error.reason, error.retry_after) == (reason, wait)
-
-
-@pytest.mark.parametrize(
-    ("said", "setting", "value"),
-    [
-        ("Thinking level is not supported for this model.", "reasoning_effort", "high"),
-        ("Thinking budget is not supported.", "thinking_budget", 9),
-    ],
-)
-def test_a_setting_that_is_refused_is_named_as_the_user_has_it(said: str, setting: str, value: Any) -> None:
-    error = failure(answering([{"error": {"message": said}}], 400), "gemini", **{setting: value})
-    assert f"does not accept {setting} = {value}" in error.message

@@ -6,29 +6,30 @@ from typing import Any
 
 import pytest
 
-from conductor_cli.core.chat import Chunk, Message, Request, ToolCall
-from conductor_cli.core.errors import ConfigError, ModelError
+from conductor_cli.core.chat import Message, Request, ToolCall
+from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.catalog import open_model
 from conductor_cli.models.worker_options import check_options
-from tests.models.kit import ASK, WEATHER, calls, play, sent_to, speaking, text, thinking, used
-from tests.models.test_chat_apis import events
+from tests.models.kit import (
+    ASK,
+    WEATHER,
+    asked_by,
+    asked_in_turn,
+    calls,
+    events,
+    failure_of,
+    sent_to,
+    speaking,
+    text,
+    thinking,
+    used,
+)
 from tests.models.test_contract import calling, next_turn
-from tests.servers import Script, SeenStep, Wire, loopback
-
-
-def ask(script: Script, *requests: Request, **options: Any) -> tuple[list[list[Chunk]], list[Any]]:
-    """The chunks of the replies, one after the other by one model, and the bodies that were sent."""
-    with loopback(script) as server:
-        worker = Worker(name="w", kind="openai-compatible", model="m", options={
-            "base_url": server.url, "api": "responses", **options,
-        })  # fmt: skip
-        model = open_model(worker, environ={})
-        replies = [play(model, request)[0] for request in requests]
-        return replies, [seen.json for seen in server.requests]
-
+from tests.servers import SeenStep, Wire
 
 fine = speaking("Yes.")
+WITH_TOOL = Request(messages=(ASK,), tools=(WEATHER,))
 
 
 def sent(*messages: Message, options: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
@@ -49,11 +50,11 @@ CALLS = (
 
 
 def test_a_turn_goes_back_as_it_came() -> None:
-    (chunks,), _ = ask(calling, Request(messages=(ASK,), tools=(WEATHER,)))
+    chunks, _ = asked_by("responses", calling, WITH_TOOL)
     assert thinking(chunks) == "I need the weather."
     assert calls(chunks) == CALLS
     assert chunks[-1].finish == "tool"
-    items = ask(fine, next_turn(chunks))[1][0]["input"]
+    items = asked_by("responses", fine, next_turn(chunks))[1][0].json["input"]
     kinds = [item.get("type", item.get("role")) for item in items]
     assert kinds == ["user", "reasoning", "message", *["function_call"] * 2, *["function_call_output"] * 2]
     assert items[1]["encrypted_content"] == "c2ln"
@@ -64,8 +65,8 @@ def test_a_turn_goes_back_as_it_came() -> None:
 
 
 def test_a_turn_that_was_changed_goes_back_as_the_message_says() -> None:
-    (chunks,), _ = ask(calling, Request(messages=(ASK,), tools=(WEATHER,)))
-    items = ask(fine, next_turn(chunks, "Something else."))[1][0]["input"]
+    chunks, _ = asked_by("responses", calling, WITH_TOOL)
+    items = asked_by("responses", fine, next_turn(chunks, "Something else."))[1][0].json["input"]
     assert items[1] == {"role": "assistant", "content": "Something else."}
     assert [item.get("type") for item in items[2:4]] == ["function_call", "function_call"]
 
@@ -90,8 +91,8 @@ USAGE = {
 def test_tokens_are_counted() -> None:
     """Cached input and reasoning are parts of the counts."""
     said = {"type": "response.output_text.delta", "output_index": 0, "delta": "Yes."}
-    (chunks,), _ = ask(events(said, {"type": "response.completed", "response": RESPONSE | {"usage": USAGE}}),
-                       Request(messages=(ASK,)))  # fmt: skip
+    end = {"type": "response.completed", "response": RESPONSE | {"usage": USAGE}}
+    chunks, _ = asked_by("responses", events(said, end))
     usage = used(chunks)
     assert (usage.tokens_in, usage.tokens_cached, usage.tokens_out, usage.tokens_reasoning) == (20, 8, 9, 5)
 
@@ -100,7 +101,7 @@ def test_tokens_are_counted() -> None:
 def test_an_incomplete_response_says_why(reason: str, finish: str) -> None:
     said = {"type": "response.output_text.delta", "output_index": 0, "delta": "It"}
     cut = RESPONSE | {"status": "incomplete", "incomplete_details": {"reason": reason}}
-    (chunks,), _ = ask(events(said, {"type": "response.incomplete", "response": cut}), Request(messages=(ASK,)))
+    chunks, _ = asked_by("responses", events(said, {"type": "response.incomplete", "response": cut}))
     assert chunks[-1].finish == finish
 
 
@@ -116,9 +117,7 @@ def test_an_incomplete_response_says_why(reason: str, finish: str) -> None:
 )  # fmt: skip
 def test_a_failure_in_the_stream_is_a_model_error(frame: dict[str, Any], reason: str) -> None:
     begun = {"type": "response.output_text.delta", "output_index": 0, "delta": "It"}
-    with pytest.raises(ModelError) as error:
-        ask(events(begun, frame), Request(messages=(ASK,)))
-    assert error.value.reason == reason
+    assert failure_of("responses", events(begun, frame)).reason == reason
 
 
 WHOLE = [
@@ -137,9 +136,9 @@ def test_pieces_that_are_lost_or_come_twice_are_an_error(pieces: tuple[str, ...]
         {"type": "response.output_item.done", "output_index": 0, "item": item},
         {"type": "response.completed", "response": {"status": "completed", "output": [item]}},
     )
-    with pytest.raises(ModelError, match="not what it says in the end") as error:
-        ask(script, Request(messages=(ASK,)))
-    assert error.value.retryable
+    error = failure_of("responses", script)
+    assert "not what it says in the end" in error.message
+    assert error.retryable
 
 
 @pytest.mark.parametrize("how", ["one answer", "whole items", "whole items without the last output"])
@@ -155,7 +154,7 @@ def test_items_that_come_whole_are_understood(how: str) -> None:
         await wire.head()
         await wire.frames(*frames, {"type": "response.completed", "response": RESPONSE | {"output": output}})
 
-    (chunks,), _ = ask(script, Request(messages=(ASK,), tools=(WEATHER,)))
+    chunks, _ = asked_by("responses", script, WITH_TOOL)
     assert text(chunks) == "Look:"
     assert thinking(chunks) == "Hm."
     assert calls(chunks) == CALLS[:1]
@@ -176,19 +175,9 @@ def test_what_was_asked_for_besides_is_left_out_in_silence(words: str, param: st
         else:
             await fine(seen, wire)
 
-    request = Request(messages=(ASK,), tools=(WEATHER,))
-    replies, bodies = ask(script, request, request, reasoning_effort="low")
-    assert len(bodies) == 3
+    replies, seen = asked_in_turn("responses", script, WITH_TOOL, WITH_TOOL, reasoning_effort="low")
+    assert len(seen) == 3
     assert [chunk.note for chunks in replies for chunk in chunks if chunk.note] == []
-
-
-def test_an_effort_that_a_model_refuses_is_named() -> None:
-    async def script(seen: SeenStep, wire: Wire) -> None:
-        message = "Unsupported value: 'reasoning.effort' does not support 'minimal' with this model."
-        await wire.json({"error": {"message": message, "param": "reasoning.effort"}}, 400)
-
-    with pytest.raises(ModelError, match="does not accept reasoning_effort = minimal"):
-        ask(script, Request(messages=(ASK,)), reasoning_effort="minimal")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from conductor_cli.core.chat import Chunk, Message, Request, ToolCall
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.redact import Secrets
-from conductor_cli.core.usage import Usage
+from conductor_cli.core.usage import MAX_COUNTED, Usage
+from conductor_cli.models.chat_apis import CHAT_APIS
 from conductor_cli.models.stream_decoder import ChatReplyDecoder, usage_of
 from tests.models.kit import text, thinking, used
 from tests.servers import delta, usage
@@ -138,6 +139,32 @@ def test_a_cost_is_known_only_where_it_is(kind: Any, cost: Decimal | None) -> No
     reply.frame(delta("Yes.", finish="stop"))
     reply.frame(usage(cost=0.5))
     assert used(list(reply.end())).cost == cost
+
+
+STRANGE: list[Any] = [
+    10**18, 10**30, 10**400, 1e30, float("inf"), float("nan"), float("-inf"), -1, -(10**18), -1e30, True, None, "12",
+    [12], {"a": 1},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name in CHAT_APIS if name != "gemini"])
+@pytest.mark.parametrize("value", STRANGE, ids=lambda value: f"{value!r:.12}")
+def test_whatever_a_server_counts_is_bounded(name: str, value: object) -> None:
+    names = {
+        "chat-completions": ("prompt_tokens", "completion_tokens", "total_tokens", "prompt_cache_hit_tokens"),
+        "responses": ("input_tokens", "output_tokens"),
+        "anthropic": ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens"),
+    }[name]
+    for strange in (*[(each,) for each in names], names):
+        counts = dict.fromkeys(names, 5) | dict.fromkeys(strange, value)
+        frames: dict[str, dict[str, Any]] = {
+            "chat-completions": {"usage": counts},
+            "responses": {"object": "response", "usage": counts},
+            "anthropic": {"type": "message_delta", "usage": counts},
+        }
+        usage = usage_of(CHAT_APIS[name].translator()(frames[name])["usage"])
+        parts = (usage.tokens_in, usage.tokens_out, usage.tokens_cached, usage.tokens_stored, usage.tokens_reasoning)
+        assert 0 <= min(parts) <= max(parts) <= 4 * MAX_COUNTED
 
 
 @given(frames=st.lists(st.dictionaries(st.sampled_from(["choices", "usage", "error"]), JSON, max_size=3), max_size=5))

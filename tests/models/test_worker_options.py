@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from conductor_cli.core.chat import Chunk, Message, Request
-from conductor_cli.core.errors import ConfigError, ModelError
+from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.worker_options import check_options
-from tests.models.kit import LITELLM, answering, asked_by, speaking, text
+from tests.models.kit import LITELLM, answering, asked_by, failure_of, speaking, text
 from tests.servers import Script, delta, saying, usage
 
 pytestmark = LITELLM
@@ -22,14 +22,8 @@ FINE = saying(delta("Yes.", finish="stop"), usage())
 
 def play(script: Script, kind: str, model: str, request: Request = ASKED, **options: Any) -> tuple[list[Chunk], Any]:
     """The chunks of a worker's reply, and the body that the server saw first."""
-    chunks, seen = asked_by(kind, script, request, model, **options)
+    chunks, seen = asked_by(kind, script, request, model=model, **options)
     return chunks, seen[0].json
-
-
-def refusal(script: Script, kind: str, model: str, request: Request = ASKED, **options: Any) -> ModelError:
-    with pytest.raises(ModelError) as caught:
-        play(script, kind, model, request, **options)
-    return caught.value
 
 
 claude = speaking("Yes.")
@@ -86,7 +80,7 @@ ADAPTIVE = '"thinking.type.enabled" is not supported for this model. Use "thinki
     [("anthropic", "claude-sonnet-5-5", ADAPTIVE), ("litellm", "anthropic/claude-sonnet-5-5", "")],
 )
 def test_a_budget_is_refused_where_the_model_takes_only_an_effort(kind: str, model: str, words: str) -> None:
-    error = refusal(no(words) if words else claude, kind, model, thinking_budget=2048, max_tokens=4096)
+    error = failure_of(kind, no(words) if words else claude, model=model, thinking_budget=2048, max_tokens=4096)
     assert (error.reason, error.retryable) == ("refused", False)
     assert "does not accept thinking_budget = 2048" in error.message
     assert "--set thinking_budget=" in error.hint
@@ -101,7 +95,7 @@ def test_a_budget_is_refused_where_the_model_takes_only_an_effort(kind: str, mod
     ],
 )
 def test_a_temperature_that_a_claude_refuses_is_not_left_out(kind: str, model: str, words: str) -> None:
-    error = refusal(no(words), kind, model, temperature=0.2)
+    error = failure_of(kind, no(words), model=model, temperature=0.2)
     assert "does not accept temperature = 0.2" in error.message
     assert words in error.message
     assert "--set temperature=" in error.hint
@@ -118,10 +112,27 @@ def test_a_temperature_that_a_claude_refuses_is_not_left_out(kind: str, model: s
 def test_a_setting_that_a_server_refuses_is_named_and_not_left_out(
     options: dict[str, Any], field: str, said: str
 ) -> None:
-    error = refusal(no(f"Unsupported value: '{field}'. {said}", param=field), "openai", "m", **options)
+    error = failure_of("openai", no(f"Unsupported value: '{field}'. {said}", param=field), **options)
     assert error.message == f"m does not accept {field} = {options[field]}: Unsupported value: '{field}'. {said}"
     assert f"--set {field}=" in error.hint
     assert (error.reason, error.retryable) == ("refused", False)
+
+
+@pytest.mark.parametrize(
+    ("api", "error", "setting", "value"),
+    [
+        ("anthropic", {"message": "adaptive thinking is not supported on this model"}, "reasoning_effort", "high"),
+        ("gemini", {"message": "Thinking level is not supported for this model."}, "reasoning_effort", "high"),
+        ("gemini", {"message": "Thinking budget is not supported."}, "thinking_budget", 9),
+        ("responses", {"message": "'reasoning.effort' does not support 'minimal' with this model.",
+                       "param": "reasoning.effort"}, "reasoning_effort", "minimal"),
+    ],
+)  # fmt: skip
+def test_a_setting_that_an_api_refuses_under_its_own_name_is_named_as_the_user_has_it(
+    api: str, error: dict[str, str], setting: str, value: Any
+) -> None:
+    script = answering({"error": error}, 400)
+    assert f"does not accept {setting} = {value}" in failure_of(api, script, **{setting: value}).message
 
 
 @pytest.mark.parametrize(

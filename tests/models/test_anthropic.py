@@ -1,4 +1,4 @@
-"""Files and tools in Anthropic's own form: what is sent, and what its events mean, on real sockets."""
+"""Anthropic's own API: what is sent, with files and tools, and what its replies and errors mean, on real sockets."""
 
 from __future__ import annotations
 
@@ -7,11 +7,95 @@ from typing import Any
 import pytest
 
 from conductor_cli.core.chat import Attachment, Chunk, Message, Request, Tool, ToolCall
-from tests.models.kit import ASK, WEATHER, calls, sent_to, text
-from tests.models.test_chat_apis import events, failure, fine, replies
+from tests.models.kit import (
+    ASK,
+    TALK,
+    WEATHER,
+    asked_by,
+    calls,
+    events,
+    failure_of,
+    refusing,
+    sent_to,
+    speaking,
+    text,
+    thinking,
+    used,
+)
 from tests.servers import SeenStep, Wire
 
 MARK = {"cache_control": {"type": "ephemeral"}}
+fine = speaking("3.")
+
+
+def test_a_key_is_sent_as_its_provider_wants_it() -> None:
+    _, (seen,) = asked_by("anthropic", fine)
+    assert (seen.method, seen.path) == ("POST", "/v1/messages")
+    assert (seen.headers["x-api-key"], seen.headers["anthropic-version"]) == ("sk-123456", "2023-06-01")
+    assert "authorization" not in seen.headers
+
+
+def test_anthropic_s_thinking_text_and_counts_are_read() -> None:
+    script = events(
+        {"type": "message_start", "message": {"usage": {
+            "input_tokens": 10, "cache_read_input_tokens": 200, "cache_creation_input_tokens": 30,
+            "output_tokens": 1,
+        }}},
+        {"type": "ping"},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "One more."}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "EqQB"}},
+        {"type": "content_block_start", "index": 1, "content_block": {"type": "redacted_thinking", "data": "x"}},
+        {"type": "content_block_start", "index": 2, "content_block": {"type": "text", "text": "It is "}},
+        {"type": "content_block_delta", "index": 2, "delta": {"type": "text_delta", "text": "3."}},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 15}},
+        {"type": "message_stop"},
+    )  # fmt: skip
+    chunks, _ = asked_by("anthropic", script)
+    assert (text(chunks), thinking(chunks), chunks[-1].finish) == ("It is 3.", "One more.", "stop")
+    usage = used(chunks)
+    assert (usage.tokens_in, usage.tokens_cached, usage.tokens_stored, usage.tokens_out) == (240, 200, 30, 15)
+
+
+def test_an_error_in_anthropic_s_stream_has_its_reason() -> None:
+    frame = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    assert failure_of("anthropic", events(frame)).reason == "overloaded"
+
+
+def test_a_model_with_a_smaller_limit_on_output_is_asked_again_with_it() -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
+        if seen.json["max_tokens"] > 4096:
+            said = f"max_tokens: {seen.json['max_tokens']} > 4096, which is the maximum allowed number of output tokens"
+            return await wire.json({"type": "error", "error": {"type": "invalid_request_error", "message": said}}, 400)
+        return await fine(seen, wire)
+
+    chunks, seen = asked_by("anthropic", script, model="claude-3-haiku")
+    assert text(chunks) == "3."
+    assert [one.json["max_tokens"] for one in seen] == [32_000, 4096]
+    error = failure_of("anthropic", script, max_tokens=5000)
+    assert "does not accept max_tokens = 5000" in error.message
+
+
+def test_a_schema_that_is_refused_is_left_out() -> None:
+    said = "output_config: structured outputs are not supported on this model"
+    script = refusing({"output_config": {"type": "invalid_request_error", "message": said}}, fine)
+    chunks, _ = asked_by("anthropic", script, Request(messages=TALK, schema={"type": "object"}))
+    assert text(chunks) == "3."
+    assert "does not accept response_format; sent without it" in chunks[0].note
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        {"type": "message_start", "message": 7},
+        {"type": "message_delta", "delta": [], "usage": []},
+        {"type": "content_block_delta", "delta": {"text": 7}},
+        {"type": 7},
+    ],
+)
+def test_frames_of_a_wrong_shape_are_a_broken_reply(frame: dict[str, Any]) -> None:
+    error = failure_of("anthropic", events(frame))
+    assert error.reason in ("broken", "empty_answer")
 
 
 def sent(*messages: Message, tools: tuple[Tool, ...] = (WEATHER,), **more: Any) -> dict[str, Any]:
@@ -23,7 +107,7 @@ def sent(*messages: Message, tools: tuple[Tool, ...] = (WEATHER,), **more: Any) 
 
 def asked(*frames: dict[str, Any], tools: tuple[Tool, ...] = (WEATHER,)) -> list[Chunk]:
     """The chunks of a reply to a request with tools."""
-    return replies(events(*frames), "anthropic", request=Request(messages=(ASK,), tools=tools))[0]
+    return asked_by("anthropic", events(*frames), Request(messages=(ASK,), tools=tools))[0]
 
 
 def start(index: int, **block: Any) -> dict[str, Any]:
@@ -77,7 +161,7 @@ def test_files_larger_than_a_request_are_refused_before_anything_is_sent() -> No
 
     large = Attachment(name="large.png", media_type="image/png", sha256="2" * 64, size=26_000_000)
     request = Request(messages=(Message(role="user", content="?", attachments=(large,)),), read_attachment=nothing)
-    error = failure(fine, "anthropic", request=request)
+    error = failure_of("anthropic", fine, request)
     assert error.reason == "refused"
     assert "35 MB" in error.message
     assert "34 MB at most" in error.message
@@ -85,7 +169,7 @@ def test_files_larger_than_a_request_are_refused_before_anything_is_sent() -> No
 
 def test_a_call_cannot_be_forced_while_the_model_has_a_thinking_budget() -> None:
     request = Request(messages=(ASK,), tools=(WEATHER,), tool_choice="required")
-    error = failure(fine, "anthropic", request=request, thinking_budget=2000)
+    error = failure_of("anthropic", fine, request, thinking_budget=2000)
     assert error.reason == "refused"
     assert "cannot be made to call a tool while it thinks" in error.message
     body = sent(ASK, tool_choice="required", options={"reasoning_effort": "high"})
@@ -100,7 +184,7 @@ def test_a_server_that_does_not_stream_gives_the_same_calls() -> None:
         ]
         await wire.json({"type": "message", "content": content, "stop_reason": "tool_use", "usage": {}})
 
-    chunks, _ = replies(script, "anthropic", request=Request(messages=(ASK,), tools=(WEATHER,)))
+    chunks, _ = asked_by("anthropic", script, Request(messages=(ASK,), tools=(WEATHER,)))
     assert calls(chunks) == (ToolCall(id="toolu_1", name="weather", arguments='{"city": "Ålesund"}'),)
     kept = [{"type": "thinking", "thinking": "Hm.", "signature": "EqQB"}, {"type": "tool_use"}]
     assert chunks[-1].provider_data == {"anthropic_blocks": kept}
@@ -190,7 +274,7 @@ def test_other_ends_have_a_meaning_too(frames: tuple[dict[str, Any], ...], finis
     ],
 )  # fmt: skip
 def test_a_call_that_is_not_complete_is_a_broken_reply(frames: tuple[dict[str, Any], ...]) -> None:
-    error = failure(events(*frames), "anthropic", request=Request(messages=(ASK,), tools=(WEATHER,)))
+    error = failure_of("anthropic", events(*frames), Request(messages=(ASK,), tools=(WEATHER,)))
     assert error.reason == "broken"
 
 
