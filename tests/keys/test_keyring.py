@@ -33,9 +33,6 @@ def open_store(home: Path) -> KeyStore:
     return KeyStore(home / "data", os.environ)
 
 
-# a real Secret Service
-
-
 def test_a_key_goes_into_the_secret_service_and_comes_back(keyring: str, home: Path) -> None:
     entry = open_store(home).set("openai", URL, KEY)
     [[name, text]] = items(keyring)
@@ -97,9 +94,6 @@ def test_two_that_set_keys_at_once_both_do(keyring: str, home: Path) -> None:
     assert {name: entry.since for name, entry in open_store(home).entries().items()} == {
         name: item["since"] for name, item in kept.items()
     }
-
-
-# one that does not do what it should
 
 
 def test_without_a_keyring_the_alternatives_are_reported(address: str, home: Path) -> None:

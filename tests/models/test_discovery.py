@@ -175,9 +175,6 @@ def test_a_server_that_says_nothing_is_unreachable_in_time() -> None:
     assert checked(loopback(silent), seconds=0.2).state == "unreachable"
 
 
-# What a server offers
-
-
 @pytest.mark.parametrize(
     ("kind", "path", "answer", "listed"),
     [

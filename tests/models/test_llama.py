@@ -81,9 +81,6 @@ def run(script: str, *given: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=100, check=False)
 
 
-# What a reply is
-
-
 def test_the_last_chunk_has_the_usage(tiny: Path) -> None:
     chunks = play(tiny, ask())[0]
     usage = used(chunks)
@@ -136,9 +133,6 @@ def test_thinking_that_the_prompt_opened_is_thinking(models: Path) -> None:
     assert (text(free), bool(thinking(free))) == ("", True)
     assert used(free).tokens_reasoning == used(free).tokens_out == 24
     assert text(bound) == "A | - | Think"
-
-
-# What the model reads
 
 
 def test_special_tokens_in_a_question_are_text(tiny: Path) -> None:
@@ -201,9 +195,6 @@ def test_a_long_unbroken_run_does_not_kill_the_process(models: Path) -> None:
     assert len(re.findall(r"(?m)^length the prompt has \d{5,6} tokens", done.stdout)) == 5
 
 
-# Grammars
-
-
 def test_a_narrower_grammar_that_allows_the_reply_does_not_change_it(tiny: Path) -> None:
     free = reply_texts(tiny, ask(grammar="root ::= [ -~]*"))[0]
     assert len(free) > 24
@@ -224,9 +215,6 @@ def test_a_grammar_that_cannot_be_used_is_an_error(tiny: Path) -> None:
                 list(engine.generate(ask(grammar=grammar), CancelToken()))
             assert error.value.reason == "internal"
         assert text(engine.generate(ask(grammar='root ::= "yes"'), CancelToken())) == "yes"
-
-
-# Stopping
 
 
 @contextmanager
@@ -328,9 +316,6 @@ def test_a_model_can_be_used_from_one_event_loop_after_the_other(tiny: Path) -> 
     replies = [text(asyncio.run(chunks_of(model, clear()))) for _ in range(2)]
     asyncio.run(model.close())
     assert replies[0] == replies[1] != ""
-
-
-# Being a good guest in the process
 
 
 QUIET = """

@@ -130,9 +130,6 @@ def bare(models: Path) -> Path:
     return make(models / "bare-prefix.gguf", extra=replace(NEVER_ENDS, template=template))
 
 
-# What is read once
-
-
 @pytest.mark.parametrize("name", ["tiny", "folding", "begins"])
 def test_the_next_load_reads_only_the_question(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     path, question = request.getfixturevalue(name), asked()
@@ -220,9 +217,6 @@ def test_a_state_fits_a_context_of_another_size(tiny: Path, tmp_path: Path, rest
     assert restored == []
 
 
-# What a state belongs to
-
-
 def test_another_file_at_the_same_path_uses_no_state(models: Path, tmp_path: Path, restored: list[bytes]) -> None:
     path, cache = models / "replaced.gguf", tmp_path / "cache"
     make(path, extra=NEVER_ENDS)
@@ -271,9 +265,6 @@ def test_base_and_adapter_have_separate_states(tiny: Path, models: Path, tmp_pat
                 assert answered(engine, asked())[0] == wanted
     assert len(states(tmp_path)) == 6
     assert len(restored) == 3
-
-
-# Bad files
 
 
 @dataclass
@@ -362,9 +353,6 @@ def test_a_state_that_llama_cpp_refuses_is_made_again(kept: Kept, restored: list
         assert kept.again() == (kept.answer, 0)
         assert restored == [strange]
         assert kept.path.read_bytes() == kept.whole
-
-
-# Bounds
 
 
 @pytest.fixture
@@ -461,9 +449,6 @@ def test_a_full_disk_or_an_unwritable_cache_is_not_a_failure(tiny: Path, tmp_pat
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / "file"]
-
-
-# Stopping
 
 
 @pytest.mark.parametrize("batch", [1, 3])

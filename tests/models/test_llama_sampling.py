@@ -182,9 +182,6 @@ def test_every_temperature_draws_something(logits: list[float], temperature: flo
     assert 0 <= at < len(odds)
 
 
-# A whole run
-
-
 NAMES = ("ann", "bob", "cyd")
 
 

@@ -176,9 +176,6 @@ def test_no_json_makes_a_reply_fall_over(frames: list[dict[str, Any]]) -> None:
     assert [chunk.usage is not None for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
 
 
-# Tool calls, in every way in which servers send them
-
-
 KEY = "sk-test-1234567890"
 
 

@@ -302,9 +302,6 @@ def test_a_model_that_thinks_before_it_keeps_to_the_form_is_held_to_it_again() -
     assert [list(form(one)) for one in seen] == [["ebnf"], ["ebnf"]]
 
 
-# litellm
-
-
 @pytest.mark.parametrize(("model", "sent"), [("claude-haiku-4-5", True), ("nobody-knows-it", False)])
 def test_litellm_sends_a_schema_for_a_model_that_it_knows_to_take_one(model: str, sent: bool) -> None:
     with loopback(speaking('{"a":1}')) as server:

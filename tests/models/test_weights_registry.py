@@ -32,18 +32,12 @@ def table(place: Path, *models: Any, **changes: Any) -> dict[str, str]:
     return {VARIABLE: str(path)}
 
 
-# what is shipped
-
-
 def test_every_shipped_model_has_commit_sizes_and_hashes() -> None:
     entries = load_registry({})
     parts = [part for entry in entries for part in entry.parts]
     assert all(re.fullmatch(r"[0-9a-f]{40}", entry.revision) for entry in entries)
     assert all(part.size > 0 and part.sha256 for part in parts)
     assert len({part.sha256 for part in parts}) == len(parts)
-
-
-# looking up
 
 
 def test_a_name_is_found_in_any_case() -> None:
@@ -61,9 +55,6 @@ def test_an_unknown_name_gets_suggestions(given: str, near: str) -> None:
     assert (f"did you mean {near}" if near else "conductor model list") in caught.value.hint
     assert ("did you mean" in caught.value.hint) == bool(near)
     assert "conductor model import FILE" in caught.value.hint
-
-
-# a table of one's own
 
 
 def test_another_registry_replaces_the_shipped_one(tmp_path: Path) -> None:

@@ -93,9 +93,6 @@ def is_whole(found: Manifest) -> bool:
     return not any(checked.problem for checked in verify_model(found, os.environ, silent))
 
 
-# manifests
-
-
 def test_a_written_manifest_is_found(store: ModelStore, file: Path) -> None:
     put = manifest(
         "b", file, licence="MIT", base="a", endpoint="http://127.0.0.1:1", hash_source="hub", at="2026-11-20"
@@ -160,17 +157,11 @@ def test_an_unwritable_store_is_named(tmp_path: Path, file: Path) -> None:
         ModelStore(tmp_path / "taken").write(manifest("a", file))
 
 
-# sha-256
-
-
 @pytest.mark.parametrize("name", ["missing", "."])
 def test_an_unreadable_file_cannot_be_hashed(tmp_path: Path, name: str) -> None:
     with pytest.raises(ModelError, match=str(tmp_path)) as caught:
         hash_file(tmp_path / name)
     assert caught.value.reason == "file"
-
-
-# taking a file
 
 
 def test_import_follows_a_symbolic_link(store: ModelStore, file: Path, tmp_path: Path) -> None:
@@ -287,9 +278,6 @@ def test_a_model_name_is_derived_from_the_file_name(name: str, expected: str) ->
     assert derive_name(Path("/somewhere") / name) == expected
 
 
-# recognising
-
-
 @pytest.mark.parametrize("known", ["hash", "name and size"])
 def test_import_recognises_a_registry_model(
     store: ModelStore, file: Path, registry: Callable[[str], None], known: str
@@ -327,9 +315,6 @@ def test_the_licence_is_read_from_the_header(store: ModelStore, tmp_path: Path) 
     assert take(store, path).manifest.licence == "mit [31m"
 
 
-# checking
-
-
 def test_verify_describes_each_kind_of_damage_and_none_of_a_whole_model(store: ModelStore, file: Path) -> None:
     found, reports = take(store, file, apart=True).manifest, list[tuple[str, int, int]]()
     (checked,) = verify_model(found, os.environ, lambda *progress: reports.append(progress))
@@ -346,9 +331,6 @@ def test_verify_describes_each_kind_of_damage_and_none_of_a_whole_model(store: M
     found.path.unlink()
     assert "is missing" in found.fault()
     assert "cannot be read" in verify_model(found, os.environ, silent)[0].problem
-
-
-# adapters
 
 
 def test_an_adapter_is_imported_with_its_base(store: ModelStore, file: Path, tmp_path: Path) -> None:
@@ -370,9 +352,6 @@ def test_an_adapter_of_peft_is_refused_with_what_converts_it(store: ModelStore, 
         with pytest.raises(ModelError, match="is no GGUF file") as caught:
             take(store, path, base="b")
         assert "convert_lora_to_gguf.py" in caught.value.hint
-
-
-# what is wrong at a look, and how much memory a model takes
 
 
 def test_a_registry_model_is_repaired_by_a_pull(file: Path, registry: Callable[[str], None]) -> None:

@@ -259,9 +259,6 @@ def test_the_conductor_may_name_itself_while_depth_is_left() -> None:
     assert run.trace.answer == "yes"
 
 
-# A worker chosen by one distribution
-
-
 def test_a_choice_is_explained_by_its_shares() -> None:
     odds = {"A": 0.2, "B": 0.7049, "C": 0.0951}
     chosen = Chunk(text="B", choice_shares=odds, usage=Usage(tokens_in=100, tokens_out=1, calls=1), finish="stop")

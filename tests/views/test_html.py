@@ -245,9 +245,6 @@ def test_a_text_that_is_too_long_is_shown_as_it_is(monkeypatch: pytest.MonkeyPat
     assert markdown_html("# <b>ng") == "<pre># &lt;b&gt;ng</pre>\n"
 
 
-# When each attempt was made, as bars
-
-
 @pytest.mark.parametrize("run", RUNS)
 def test_every_bar_is_on_the_axis(run: str) -> None:
     trace = stored(run)

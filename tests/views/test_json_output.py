@@ -100,9 +100,6 @@ def test_an_interrupted_run_is_one_object() -> None:
     assert sink.getvalue() == ""
 
 
-# The events as lines
-
-
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 @pytest.mark.parametrize("run", RUNS)
 def test_every_event_is_a_line_that_can_be_read_back(run: Run, encoding: str) -> None:
