@@ -1,4 +1,4 @@
-"""The canned runs, written from the event classes so that they always load: `tests.views.snapshots` does it."""
+"""The canned runs, written from the event classes so that they always load: `tests.views.test_snapshots` does it."""
 
 from __future__ import annotations
 

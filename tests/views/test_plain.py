@@ -1,4 +1,4 @@
-"""Plain output: an answer, whole in a pipe and streamed on a terminal, and lines of progress, which snapshots show whole."""
+"""Plain output: an answer, whole in a pipe and streamed on a terminal, and lines of progress (see the snapshots)."""
 
 from __future__ import annotations
 
