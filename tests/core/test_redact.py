@@ -30,8 +30,6 @@ HARD = 'k/e+y="q\\u&<==/+'
 
 KEYS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=SHORTEST, max_size=40)
 AROUND = st.text(st.characters(codec="utf-8"), max_size=12)
-
-
 SPELLED = {
     "as it is": lambda key: key,
     "in a URL": lambda key: urllib.parse.quote(key, safe=""),
@@ -214,12 +212,9 @@ def test_nothing_of_the_project_itself_is_taken_for_a_key() -> None:
         assert keys.redact(text) == text, path.name
 
 
-PIECES = st.lists(st.integers(0, 200), max_size=8)
-
-
 @given(
     key=st.sampled_from(list(LONG_KEYS.values())), copy=st.sampled_from(list(COPIES.values())),
-    before=st.text(max_size=8), behind=st.text(max_size=8), cuts=PIECES,
+    before=st.text(max_size=8), behind=st.text(max_size=8), cuts=st.lists(st.integers(0, 200), max_size=8),
 )  # fmt: skip
 def test_a_stream_redacts_near_copies_wherever_it_is_cut(
     key: str, copy: Callable[[str], str], before: str, behind: str, cuts: list[int]

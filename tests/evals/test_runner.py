@@ -266,10 +266,6 @@ def test_a_file_cut_at_any_byte_is_repaired(tmp_path: Path, file: str) -> None:
         assert untimed(stored.outcomes()) == untimed(first)
 
 
-PRICE = Price(input=Decimal(0), output=Decimal(1_000_000))
-"""A dollar a token that is written."""
-
-
 def test_no_run_starts_that_could_exceed_the_limit_with_those_in_progress() -> None:
     budget = Budget(Decimal(10), expected=Decimal(2))
     assert [budget.start() for _ in range(6)] == [True] * 5 + [False]
@@ -296,7 +292,8 @@ def test_a_single_run_may_start_until_the_limit_is_reached() -> None:
 @pytest.mark.parametrize("parallel", [1, 8])
 def test_the_limit_is_exceeded_by_one_run_at_most(tmp_path: Path, parallel: int) -> None:
     worker = ScriptedModel(reply=lambda _: ["one ", "two ", "three"])
-    by = conductor({"ann": worker}, model=None, pool=pool("ann", price=PRICE))
+    dollar_a_token = Price(input=Decimal(0), output=Decimal(1_000_000))
+    by = conductor({"ann": worker}, model=None, pool=pool("ann", price=dollar_a_token))
     stored, systems = make_evaluation(tmp_path / "e", by, cases(12), ["alone"])
     for limit, spent in (("8.5", 9), ("8.5", 9), ("15.5", 18)):
         budget = Budget(Decimal(limit), spent=stored.spent(), expected=Decimal(3))

@@ -178,10 +178,7 @@ def test_holms_correction_of_a_published_example() -> None:
     assert holm_corrected([]) == []
 
 
-clusters = st.lists(st.lists(st.integers(-1, 1), min_size=1, max_size=4), min_size=1, max_size=12)
-
-
-@given(clusters)
+@given(st.lists(st.lists(st.integers(-1, 1), min_size=1, max_size=4), min_size=1, max_size=12))
 def test_answers_to_one_case_count_for_less_than_other_cases(cases: list[list[int]]) -> None:
     assert len(cases) <= effective_size(cases) <= sum(map(len, cases))
 

@@ -104,9 +104,6 @@ def test_tools_are_offered_and_what_is_the_default_is_not_said(api: str) -> None
     assert not {"tool_choice", "parallel_tool_calls"} & set(body)
 
 
-NAMED = {"type": "function", "name": "weather"}
-
-
 @pytest.mark.parametrize("parallel", [True, False])
 @pytest.mark.parametrize("choice", ["none", "required", WEATHER], ids=["none", "required", "one"])
 @EVERY
@@ -120,7 +117,8 @@ def test_the_choice_of_tools_has_the_words_of_its_api(api: str, choice: Any, par
         alone = {} if parallel or choice == "none" else {"disable_parallel_tool_use": True}
         assert body["tool_choice"] == told | alone
     else:
-        one = NAMED if api == "responses" else {"type": "function", "function": {"name": "weather"}}
+        name = {"name": "weather"}
+        one = {"type": "function"} | (name if api == "responses" else {"function": name})
         assert body["tool_choice"] == (choice if isinstance(choice, str) else one)
         assert body.get("parallel_tool_calls", True) is parallel
 

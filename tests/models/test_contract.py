@@ -353,9 +353,6 @@ def test_a_provider_without_pdf_files_refuses_them_by_name(kind: str) -> None:
         assert server.requests == []
 
 
-PAGE = Path(__file__).parents[2] / "docs/workers.md"
-
-
 def row(name: str) -> str:
     """What was just seen of one adapter, as a row of the page's table."""
     chunks, _ = ask(name, calling, request_of(tools=(WEATHER, CLOCK)))
@@ -380,5 +377,5 @@ def row(name: str) -> str:
 
 
 def test_the_page_says_what_each_adapter_carries() -> None:
-    page = PAGE.read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/workers.md").read_text(encoding="utf-8")
     assert [line for line in map(row, ADAPTERS) if line not in page] == []

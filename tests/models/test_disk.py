@@ -90,13 +90,10 @@ def test_a_directory_is_not_replaced(tmp_path: Path) -> None:
     assert place.is_dir()
 
 
-WRITE = "from pathlib import Path; from conductor_cli.models.disk import write_atomically as write"
-
-
 def test_standard_output_by_its_name() -> None:
-    code = f"{WRITE}; print(1, flush=True); write(Path('/dev/stdout'), '2\\n'); print(3)"
-    command = [sys.executable, "-c", code]
-    assert subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout == b"1\n2\n3\n"
+    code = "from pathlib import Path; from conductor_cli.models.disk import write_atomically as write; "
+    code += "print(1, flush=True); write(Path('/dev/stdout'), '2\\n'); print(3)"
+    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True).stdout == b"1\n2\n3\n"
 
 
 def test_a_file_that_everybody_may_read_keeps_its_permissions(tmp_path: Path) -> None:

@@ -22,8 +22,6 @@ pytestmark = LITELLM
 
 ASKED = Request(messages=(Message(role="user", content="What is the capital of France?"),))
 HAIKU = "anthropic/claude-haiku-4-5"
-
-
 fine = speaking("Yes.")
 
 

@@ -140,17 +140,15 @@ def test_labels_work_with_a_sentencepiece_vocabulary(sentence: Path) -> None:
 def test_a_choice_needs_one_free_token(partial: Path) -> None:
     with opened(partial, context=256) as engine:
         room = engine.kv_cache.capacity
-        by_tokens = {len(engine.tokenize(request).tokens): request for request in map(wordy, range(900))}
+        texts = (("Check the sum. " * 99)[:length] for length in range(900))
+        requests = [replace(choose(*ABC), messages=(Message(role="user", content=text),)) for text in texts]
+        by_tokens = {len(engine.tokenize(request).tokens): request for request in requests}
         (last,) = engine.generate(by_tokens[room - 1], CancelToken())
         assert last.text == "B"
         with pytest.raises(ModelError, match=f"has {room} tokens, and the context of partial.gguf holds {room}"):
             list(engine.generate(by_tokens[room], CancelToken()))
         with pytest.raises(ModelError, match="and 256 are kept for the reply"):
             list(engine.generate(replace(by_tokens[room - 1], choices=()), CancelToken()))
-
-
-def wordy(length: int) -> Request:
-    return replace(choose(*ABC), messages=(Message(role="user", content=("Check the sum. " * 99)[:length]),))
 
 
 LOGITS = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30)
@@ -250,9 +248,6 @@ def test_a_reply_below_the_threshold_becomes_a_refusal(short: Path) -> None:
     assert text(reply(short, confidence * 0.99)) == text(plain)
 
 
-FOUR = 'root ::= ("a" | "b") ("c" | "d")'
-
-
 @pytest.fixture(scope="module")
 def ending(models: Path) -> Path:
     """It often ends its reply."""
@@ -285,7 +280,7 @@ def test_each_rank_is_another_reply_and_the_same_whatever_was_asked_before(endin
 
 def test_a_search_keeps_to_the_grammar_and_begins_again_when_nothing_is_left(tiny: Path) -> None:
     with opened(tiny, context=256) as engine:
-        found = [ranked(engine, rank, grammar=FOUR) for rank in range(6)]
+        found = [ranked(engine, rank, grammar='root ::= ("a" | "b") ("c" | "d")') for rank in range(6)]
     assert set(found[:4]) == {"ac", "ad", "bc", "bd"}
     assert found[4] == found[0] != found[5]
 

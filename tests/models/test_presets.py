@@ -25,9 +25,7 @@ from conductor_cli.models.presets import (
     with_scheme,
 )
 
-POOLS = read_toml(Path(__file__).parents[2] / "docs" / "published-pools.toml")
-PUBLISHED = [item.worker for item in workers_of([POOLS])]
-AS_OF = presets.SHIPPED["as_of"]
+PUBLISHED = [item.worker for item in workers_of([read_toml(Path(__file__).parents[2] / "docs/published-pools.toml")])]
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +47,7 @@ def test_each_worker_that_is_proposed_has_a_price_and_can_be_used(worker: Worker
     row = prices[price_name(worker)]
     assert row["mode"] == "chat"
     assert min(row["input_cost_per_token"], row["output_cost_per_token"]) > 0
-    assert row.get("deprecation_date", "9999") > AS_OF
+    assert row.get("deprecation_date", "9999") > presets.SHIPPED["as_of"]
     assert worker.options.get("max_tokens", 0) <= row.get("max_output_tokens", 0)
 
 

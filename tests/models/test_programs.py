@@ -189,8 +189,7 @@ exit $(cat "$HOME/code")
 
 @pytest.mark.parametrize("failed", [False, True])
 def test_an_agent_is_started_and_read(failed: bool, tmp_path: Path) -> None:
-    (tmp_path / "codex").write_text(AGENT)
-    (tmp_path / "codex").chmod(0o755)
+    script(tmp_path, "codex", AGENT)
     events = Path(__file__).with_name("agent_events") / f"codex{'-failed' if failed else ''}.jsonl"
     (tmp_path / "events").write_bytes(events.read_bytes())
     (tmp_path / "code").write_text(str(int(failed)))

@@ -40,17 +40,14 @@ def two(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Loopback]]:
         yield [stack.enter_context(loopback(answers(word))) for word in ("one", "two")]
 
 
-def worker_at(*servers: Loopback) -> Worker:
-    urls = ",".join(f"{server.url}/v1" for server in servers)
-    return Worker(name="w", kind="openai-compatible", model="m", options={"base_url": urls})
-
-
 async def ask(model: SeveralServers) -> str:
     return text([chunk async for chunk in model.stream(GRAMMAR)])
 
 
 def opened(*servers: Loopback) -> SeveralServers:
-    found = open_model(worker_at(*servers), environ={})
+    urls = ",".join(f"{server.url}/v1" for server in servers)
+    worker = Worker(name="w", kind="openai-compatible", model="m", options={"base_url": urls})
+    found = open_model(worker, environ={})
     assert isinstance(found, SeveralServers)
     return found
 

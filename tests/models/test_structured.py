@@ -44,8 +44,7 @@ FORMAT = {"type": "json_schema", "json_schema": {"name": "reply", "strict": True
 YES = (delta("Y"), delta("es."), delta(finish="stop"), usage())
 UNTHINKING = {"chat_template_kwargs": {"enable_thinking": False}}
 FIELDS = ("grammar", "structured_outputs", "ebnf", "response_format")
-
-
+loading = answering({"error": {"code": 503, "message": "Loading model", "type": "unavailable_error"}}, 503)
 fine = saying(*YES)
 
 
@@ -98,22 +97,13 @@ def test_a_model_without_a_name_and_a_form_are_learned_in_one_question() -> None
     assert "ebnf" in seen[1].json
 
 
-forbidden = answering({"error": "no"}, 403)
-
-
 async def cut(seen: SeenStep, wire: Wire) -> None:
     wire.cut()
 
 
-nowhere = answering({"error": "no such thing"}, 404)
-
-
-loading = answering({"error": {"code": 503, "message": "Loading model", "type": "unavailable_error"}}, 503)
-
-
 @pytest.mark.parametrize(
     ("listing", "asked"),
-    [(forbidden, 1), (nowhere, 1), (silent, 2), (page, 2), (cut, 2), (loading, 2)],
+    [(answering({"error": "no"}, 403), 1), (answering({}, 404), 1), (silent, 2), (page, 2), (cut, 2), (loading, 2)],
     ids=["forbidden", "nowhere", "silent", "page", "cut", "loading"],
 )
 def test_a_server_that_does_not_say_which_it_is_answers_anyway(

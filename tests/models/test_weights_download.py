@@ -435,16 +435,13 @@ def test_a_host_without_ranges_sends_the_whole_file(machine: Machine) -> None:
     assert machine.pull().path.read_bytes() == DATA
 
 
-CIRCLE = "{url}/" + REPO + "/resolve/{commit}/" + FILE
-
-
 @pytest.mark.parametrize(
     ("what", "value", "message", "hint"),
     [
         ("size", len(DATA) + 100, "{bytes}", ""),
         ("size", 10**15, "1000000 GB do not fit", "HF_HOME"),
         ("location", "http://localhost:9/nothing", "localhost:9 cannot be reached", ""),
-        ("location", CIRCLE, "redirects", ""),
+        ("location", "{url}/" + REPO + "/resolve/{commit}/" + FILE, "redirects", ""),
         *(("location", where, "", "") for where in ("file:///etc/passwd", "http://[::1", "http://localhost:99999/")),
         ("refusals", [Refusal(status=200, body=b"<html>log in</html>")], "not answer like a model hub", ""),
         ("refusals", [Refusal(status=403, headers={"X-Error-Message": f"the token {TOKEN} is bad"})], "[key]", ""),

@@ -18,15 +18,14 @@ pytestmark = LITELLM
 
 ASKED = Request(messages=(Message(role="user", content="Yes?"),))
 FINE = saying(delta("Yes.", finish="stop"), usage())
+ADAPTIVE = '"thinking.type.enabled" is not supported for this model. Use "thinking.type.adaptive".'
+claude = speaking("Yes.")
 
 
 def play(script: Script, kind: str, model: str, request: Request = ASKED, **options: Any) -> tuple[list[Chunk], Any]:
     """The chunks of a worker's reply, and the body that the server saw first."""
     chunks, seen = asked_by(kind, script, request, model=model, **options)
     return chunks, seen[0].json
-
-
-claude = speaking("Yes.")
 
 
 def no(words: str, **more: Any) -> Script:
@@ -70,9 +69,6 @@ def test_anthropic_is_sent_a_budget_as_its_own_thinking(
 def test_an_effort_becomes_adaptive_thinking_for_anthropic(kind: str, prefix: str) -> None:
     _, body = play(claude, kind, f"{prefix}claude-sonnet-5-5", reasoning_effort="low")
     assert (body["thinking"]["type"], body["output_config"]) == ("adaptive", {"effort": "low"})
-
-
-ADAPTIVE = '"thinking.type.enabled" is not supported for this model. Use "thinking.type.adaptive".'
 
 
 @pytest.mark.parametrize(

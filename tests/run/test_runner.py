@@ -41,8 +41,6 @@ from tests.run.kit import (
 )
 
 CHAIN = "A | - | one\nB | 1 | two"
-
-
 DECLINING: Final = WorkerProfile(refusal="?")
 
 
