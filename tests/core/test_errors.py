@@ -11,16 +11,7 @@ from typing import get_args
 import pytest
 
 from conductor_cli.core import errors
-from conductor_cli.core.errors import (
-    EXIT_CODES,
-    RETRYABLE,
-    ConductorError,
-    Failure,
-    FailureKind,
-    ModelError,
-    ModelErrorReason,
-    describe_system_error,
-)
+from conductor_cli.core.errors import EXIT_CODES, ConductorError, Failure, FailureKind, ModelError, ModelErrorReason
 
 TREE = [item for item in vars(errors).values() if isinstance(item, type) and issubclass(item, ConductorError)]
 
@@ -47,7 +38,7 @@ def test_the_reason_decides_kind_and_exit_code(reason: ModelErrorReason, kind: F
     error = ModelError(reason, "m", hint="h", retry_after=2.0)
     assert error.failure == Failure(kind=kind, message="m", hint="h", reason=reason)
     assert (error.exit_code, error.retry_after) == (code, 2.0)
-    assert error.retryable == (reason in RETRYABLE)
+    assert error.retryable == (reason in errors.RETRYABLE)
 
 
 @pytest.mark.parametrize(
@@ -66,4 +57,4 @@ def test_the_reason_decides_kind_and_exit_code(reason: ModelErrorReason, kind: F
     ],
 )
 def test_a_system_error_is_described_without_numbers(error: Exception, said: str) -> None:
-    assert describe_system_error(error) == said
+    assert errors.describe_system_error(error) == said

@@ -14,15 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_cli.core.redact import (
-    REDACTED,
-    SHORTEST,
-    Secrets,
-    StreamRedactor,
-    encodings_of,
-    looks_random,
-    secrets_in,
-)
+from conductor_cli.core import redact
+from conductor_cli.core.redact import REDACTED, SHORTEST, Secrets, StreamRedactor, encodings_of, secrets_in
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 PLAIN = "sk-proj-Ab3_xYz0123456789"
@@ -196,7 +189,7 @@ def test_an_elision_that_shows_half_of_a_key_is_found(key: str, dots: str) -> No
     ["my-project-2026-service-account", "correct horse battery staple", "EXAMPLE-COMPANY-TEAM-TOKEN", "a" * 40],
 )
 def test_a_secret_of_words_is_found_as_it_is_only(secret: str) -> None:
-    assert not looks_random(secret)
+    assert not redact.looks_random(secret)
     text = f"In my project, 2026, a service account; correct: horse, battery. {secret[1:]}"
     assert Secrets(secret).redact(text) == text
     assert Secrets(secret).redact(f"({secret})") == f"({REDACTED})"

@@ -18,17 +18,7 @@ from hypothesis import strategies as st
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.evals import cases as module
-from conductor_cli.evals.cases import (
-    MAX_COUNT,
-    Case,
-    GoldStep,
-    check_case,
-    hash_cases,
-    is_correct,
-    make_basics,
-    read_cases,
-    write_cases,
-)
+from conductor_cli.evals.cases import MAX_COUNT, Case, GoldStep, is_correct, make_basics, read_cases, write_cases
 
 WHOLE: dict[str, Any] = {"id": "1", "question": "What is 2 + 2?", "answer": "4"}
 
@@ -122,7 +112,7 @@ def test_the_hash_depends_on_every_field_and_the_order() -> None:
     one = Case(id="1", question="?", answer="x")
     other, stepped = replace(one, answer="y"), replace(one, steps=(GoldStep(skill="s", subtask="t"),))
     sets = [[one], [other], [replace(one, tags=("a",))], [stepped], [one, other], [other, one]]
-    assert len({hash_cases(each) for each in sets}) == len(sets)
+    assert len({module.hash_cases(each) for each in sets}) == len(sets)
 
 
 MANY = make_basics(600, seed=3)
@@ -138,7 +128,7 @@ def of(tag: str, words: str = "") -> list[Case]:
 def test_every_case_is_unique_and_scores_its_own_answer_as_right() -> None:
     assert len({case.id for case in MANY}) == len({case.question for case in MANY}) == 600
     for case in MANY:
-        check_case(case)
+        module.check_case(case)
         assert is_correct(case.answer, case)
         assert not is_correct("I do not know.", case)
 

@@ -13,15 +13,7 @@ from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.profile import Profile, WorkerProfile
 from conductor_cli.evals import systems as baselines
 from conductor_cli.evals.cases import GoldStep
-from conductor_cli.evals.systems import (
-    GENERAL,
-    NAMES,
-    System,
-    best_worker_on,
-    find_tag,
-    select_systems,
-    unmeasured_workers,
-)
+from conductor_cli.evals.systems import NAMES, System, best_worker_on, find_tag, select_systems, unmeasured_workers
 from tests.evals.kit import ALL, case, cases, conductor, pool, run_evaluation, worker_model
 
 
@@ -190,7 +182,7 @@ def test_workers_without_a_measured_card_are_named() -> None:
     ],
 )  # fmt: skip
 def test_words_indicate_a_tag(text: str, tag: str) -> None:
-    assert find_tag(text, GENERAL) == tag
+    assert find_tag(text, baselines.GENERAL) == tag
 
 
 def test_given_keywords_replace_the_default_ones() -> None:

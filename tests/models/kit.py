@@ -184,7 +184,10 @@ def speaking(*words: str) -> Script:
     return script
 
 
-def asked_in_turn(
+fine = speaking("Yes.")
+
+
+def in_turn(
     api: str, script: Script, *requests: Request, model: str = "m", **options: Any
 ) -> tuple[list[list[Chunk]], list[SeenStep]]:
     """The chunks of the replies by one of `APIS` or by a worker of another kind, and what the server saw."""
@@ -197,7 +200,7 @@ def asked_in_turn(
 
 def asked_by(api: str, script: Script, request: Request = TALKED, **how: Any) -> tuple[list[Chunk], list[SeenStep]]:
     """The same for one request."""
-    (chunks,), seen = asked_in_turn(api, script, request, **how)
+    (chunks,), seen = in_turn(api, script, request, **how)
     return chunks, seen
 
 
@@ -211,5 +214,5 @@ def failure_of(api: str, script: Script, request: Request = TALKED, **how: Any) 
 def sent_to(api: str, request: Request, **options: Any) -> SeenStep:
     """A request as the server of an API saw it, with the files of `BYTES`."""
     readable = replace(request, read_attachment=lambda file: BYTES[file.name])
-    found = asked_by(api, speaking("Yes."), readable, **options)[1]
+    found = asked_by(api, fine, readable, **options)[1]
     return next(each for each in found if each.method == "POST")

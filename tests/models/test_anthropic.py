@@ -7,25 +7,11 @@ from typing import Any
 import pytest
 
 from conductor_cli.core.chat import Attachment, Chunk, Message, Request, Tool, ToolCall
-from tests.models.kit import (
-    ASK,
-    TALK,
-    WEATHER,
-    asked_by,
-    calls,
-    events,
-    failure_of,
-    refusing,
-    sent_to,
-    speaking,
-    text,
-    thinking,
-    used,
-)
+from conductor_cli.core.usage import Usage
+from tests.models.kit import ASK, WEATHER, asked_by, calls, events, failure_of, fine, refusing, sent_to, text, thinking
 from tests.servers import SeenStep, Wire
 
 MARK = {"cache_control": {"type": "ephemeral"}}
-fine = speaking("3.")
 
 
 def test_a_key_is_sent_as_its_provider_wants_it() -> None:
@@ -53,8 +39,8 @@ def test_anthropic_s_thinking_text_and_counts_are_read() -> None:
     )  # fmt: skip
     chunks, _ = asked_by("anthropic", script)
     assert (text(chunks), thinking(chunks), chunks[-1].finish) == ("It is 3.", "One more.", "stop")
-    usage = used(chunks)
-    assert (usage.tokens_in, usage.tokens_cached, usage.tokens_stored, usage.tokens_out) == (240, 200, 30, 15)
+    wanted = Usage(tokens_in=240, tokens_cached=200, tokens_stored=30, tokens_out=15, calls=1)
+    assert chunks[-1].usage == wanted
 
 
 def test_an_error_in_anthropic_s_stream_has_its_reason() -> None:
@@ -70,7 +56,7 @@ def test_a_model_with_a_smaller_limit_on_output_is_asked_again_with_it() -> None
         return await fine(seen, wire)
 
     chunks, seen = asked_by("anthropic", script, model="claude-3-haiku")
-    assert text(chunks) == "3."
+    assert text(chunks) == "Yes."
     assert [one.json["max_tokens"] for one in seen] == [32_000, 4096]
     error = failure_of("anthropic", script, max_tokens=5000)
     assert "does not accept max_tokens = 5000" in error.message
@@ -79,8 +65,8 @@ def test_a_model_with_a_smaller_limit_on_output_is_asked_again_with_it() -> None
 def test_a_schema_that_is_refused_is_left_out() -> None:
     said = "output_config: structured outputs are not supported on this model"
     script = refusing({"output_config": {"type": "invalid_request_error", "message": said}}, fine)
-    chunks, _ = asked_by("anthropic", script, Request(messages=TALK, schema={"type": "object"}))
-    assert text(chunks) == "3."
+    chunks, _ = asked_by("anthropic", script, Request(messages=(ASK,), schema={"type": "object"}))
+    assert text(chunks) == "Yes."
     assert "does not accept response_format; sent without it" in chunks[0].note
 
 

@@ -30,6 +30,7 @@ from tests.models.kit import (
     broken_off,
     calls,
     chunks_of,
+    fine,
     play,
     silent,
     speaking,
@@ -267,9 +268,6 @@ def ask(name: str, script: Script, request: Request) -> tuple[list[Chunk], str]:
         chunks = play(ADAPTERS[name](server.url), request)[0]
         assert len(server.requests) == 1
         return chunks, json.dumps(server.requests[0].json)
-
-
-fine = speaking("Yes.")
 
 
 async def calling(seen: SeenStep, wire: Wire) -> None:

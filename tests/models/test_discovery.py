@@ -16,15 +16,7 @@ from conductor_cli.core.pool import Worker
 from conductor_cli.core.redact import Secrets
 from conductor_cli.models import discovery as module
 from conductor_cli.models.api_errors import error_of_response
-from conductor_cli.models.discovery import (
-    KeyVerdict,
-    check_key,
-    discover,
-    key_state_of,
-    list_models,
-    workers_of_server,
-    workers_with_keys,
-)
+from conductor_cli.models.discovery import KeyVerdict, check_key, discover, key_state_of, list_models, workers_with_keys
 from conductor_cli.models.presets import PRESETS
 from tests.models.kit import answering, page, silent
 from tests.servers import Loopback, loopback
@@ -107,7 +99,7 @@ def test_closed_ports_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @given(listed=JSON, kind=st.sampled_from(["ollama", "llama-server"]))
 def test_whatever_is_listed_makes_workers_or_none(listed: Any, kind: str) -> None:
-    found = workers_of_server(kind, listed, base_url="http://127.0.0.1:1/v1")
+    found = module.workers_of_server(kind, listed, base_url="http://127.0.0.1:1/v1")
     assert len(found) <= 3
     assert all(NAME.fullmatch(worker.name) for worker in found)
 

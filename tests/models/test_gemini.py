@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from conductor_cli.core.chat import Message, Request, Tool, ToolCall
-from tests.models.kit import ASK, TALK, WEATHER, answering, asked_by, calls, events, failure_of, speaking, text
+from tests.models.kit import ASK, TALK, WEATHER, answering, asked_by, calls, events, failure_of, fine, text
 from tests.servers import SeenStep, delta
 
-fine = speaking("3.")
 NEW, OLD = "gemini-3.8-flash", "gemini-2.5-pro"
 SIGNED = {"extra_content": {"google": {"thought_signature": "c2ln"}}}
 UNCHECKED = {"extra_content": {"google": {"thought_signature": "skip_thought_signature_validator"}}}

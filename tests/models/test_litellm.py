@@ -15,14 +15,13 @@ import pytest
 from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.litellm import LiteLLM, error_reason, preload_litellm
-from tests.models.kit import LITELLM, answering, broken_off, notes, play, refusing, speaking
+from tests.models.kit import LITELLM, answering, broken_off, fine, notes, play, refusing
 from tests.servers import SeenStep, Wire, aimock, authority, loopback, proxy
 
 pytestmark = LITELLM
 
 ASKED = Request(messages=(Message(role="user", content="What is the capital of France?"),))
 HAIKU = "anthropic/claude-haiku-4-5"
-fine = speaking("Yes.")
 
 
 def failure(model: LiteLLM) -> ModelError:

@@ -14,15 +14,7 @@ from hypothesis import strategies as st
 from conductor_cli.core.chat import Message
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama import prompt as template
-from conductor_cli.models.llama.prompt import (
-    CHILD_LIMITS,
-    MAX_SLICE,
-    ChatTemplate,
-    PromptPiece,
-    opens_thinking,
-    render_messages,
-    split_for_tokenizer,
-)
+from conductor_cli.models.llama.prompt import CHILD_LIMITS, ChatTemplate, PromptPiece, opens_thinking, render_messages
 from conductor_cli.models.llama.vocabulary import TokenDecoder
 
 NAMES = {"bos_token": "<s>", "eos_token": "</s>"}
@@ -158,13 +150,13 @@ def test_a_template_cannot_reach_into_the_process() -> None:
     st.text(alphabet="ab \n字", max_size=50).flatmap(lambda unit: st.integers(1, 400).map(lambda times: unit * times))
 )
 def test_parts_for_the_tokenizer_are_short_and_complete(text: str) -> None:
-    parts = split_for_tokenizer(text)
+    parts = template.split_for_tokenizer(text)
     assert "".join(parts) == text
-    assert max(map(len, parts)) <= MAX_SLICE
+    assert max(map(len, parts)) <= template.MAX_SLICE
 
 
 def test_parts_for_the_tokenizer_begin_before_a_word() -> None:
-    assert {part[0] for part in split_for_tokenizer("word " * 2000)[1:]} == {" "}
+    assert {part[0] for part in template.split_for_tokenizer("word " * 2000)[1:]} == {" "}
 
 
 TEXTS = st.text(alphabet="ab<>/é😀 \n", max_size=30)

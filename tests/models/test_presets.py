@@ -15,15 +15,7 @@ from conductor_cli.config.tables import workers_of
 from conductor_cli.core.policy import Policy
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.models import presets
-from conductor_cli.models.presets import (
-    PRESETS,
-    builtin_card,
-    key_hint,
-    missing_key_hint,
-    party_of,
-    price_name,
-    with_scheme,
-)
+from conductor_cli.models.presets import PRESETS, builtin_card, key_hint, missing_key_hint, party_of, price_name
 
 PUBLISHED = [item.worker for item in workers_of([read_toml(Path(__file__).parents[2] / "docs/published-pools.toml")])]
 
@@ -149,7 +141,7 @@ def test_what_to_do_about_a_refused_key() -> None:
     ],
 )
 def test_an_address_without_a_scheme_is_recognised(text: str, url: str) -> None:
-    assert with_scheme(text) == url
+    assert presets.with_scheme(text) == url
 
 
 def test_a_missing_key_is_exported_or_stored() -> None:

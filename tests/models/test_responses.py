@@ -9,26 +9,13 @@ import pytest
 from conductor_cli.core.chat import Message, Request, ToolCall
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.pool import Worker
+from conductor_cli.core.usage import Usage
 from conductor_cli.models.catalog import open_model
 from conductor_cli.models.worker_options import check_options
-from tests.models.kit import (
-    ASK,
-    WEATHER,
-    asked_by,
-    asked_in_turn,
-    calls,
-    events,
-    failure_of,
-    sent_to,
-    speaking,
-    text,
-    thinking,
-    used,
-)
+from tests.models.kit import ASK, WEATHER, asked_by, calls, events, failure_of, fine, in_turn, sent_to, text, thinking
 from tests.models.test_contract import calling, next_turn
 from tests.servers import SeenStep, Wire
 
-fine = speaking("Yes.")
 WITH_TOOL = Request(messages=(ASK,), tools=(WEATHER,))
 
 
@@ -93,8 +80,7 @@ def test_tokens_are_counted() -> None:
     said = {"type": "response.output_text.delta", "output_index": 0, "delta": "Yes."}
     end = {"type": "response.completed", "response": RESPONSE | {"usage": USAGE}}
     chunks, _ = asked_by("responses", events(said, end))
-    usage = used(chunks)
-    assert (usage.tokens_in, usage.tokens_cached, usage.tokens_out, usage.tokens_reasoning) == (20, 8, 9, 5)
+    assert chunks[-1].usage == Usage(tokens_in=20, tokens_cached=8, tokens_out=9, tokens_reasoning=5, calls=1)
 
 
 @pytest.mark.parametrize(("reason", "finish"), [("max_output_tokens", "length"), ("content_filter", "refusal")])
@@ -175,7 +161,7 @@ def test_what_was_asked_for_besides_is_left_out_in_silence(words: str, param: st
         else:
             await fine(seen, wire)
 
-    replies, seen = asked_in_turn("responses", script, WITH_TOOL, WITH_TOOL, reasoning_effort="low")
+    replies, seen = in_turn("responses", script, WITH_TOOL, WITH_TOOL, reasoning_effort="low")
     assert len(seen) == 3
     assert [chunk.note for chunks in replies for chunk in chunks if chunk.note] == []
 

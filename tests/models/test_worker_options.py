@@ -11,7 +11,7 @@ from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.worker_options import check_options
-from tests.models.kit import LITELLM, answering, asked_by, failure_of, speaking, text
+from tests.models.kit import LITELLM, answering, asked_by, failure_of, fine, text
 from tests.servers import Script, delta, saying, usage
 
 pytestmark = LITELLM
@@ -19,7 +19,6 @@ pytestmark = LITELLM
 ASKED = Request(messages=(Message(role="user", content="Yes?"),))
 FINE = saying(delta("Yes.", finish="stop"), usage())
 ADAPTIVE = '"thinking.type.enabled" is not supported for this model. Use "thinking.type.adaptive".'
-claude = speaking("Yes.")
 
 
 def play(script: Script, kind: str, model: str, request: Request = ASKED, **options: Any) -> tuple[list[Chunk], Any]:
@@ -59,7 +58,7 @@ def test_each_api_is_reported_in_its_own_fields(kind: str, options: dict[str, An
 def test_anthropic_is_sent_a_budget_as_its_own_thinking(
     kind: str, prefix: str, options: dict[str, Any], sent: dict[str, Any]
 ) -> None:
-    chunks, body = play(claude, kind, f"{prefix}claude-sonnet-4-6", **options)
+    chunks, body = play(fine, kind, f"{prefix}claude-sonnet-4-6", **options)
     assert text(chunks) == "Yes."
     assert {name: body.get(name) for name in sent} == sent
     assert ("thinking" in body) == ("thinking" in sent)
@@ -67,7 +66,7 @@ def test_anthropic_is_sent_a_budget_as_its_own_thinking(
 
 @pytest.mark.parametrize(("kind", "prefix"), [("anthropic", ""), ("litellm", "anthropic/")])
 def test_an_effort_becomes_adaptive_thinking_for_anthropic(kind: str, prefix: str) -> None:
-    _, body = play(claude, kind, f"{prefix}claude-sonnet-5-5", reasoning_effort="low")
+    _, body = play(fine, kind, f"{prefix}claude-sonnet-5-5", reasoning_effort="low")
     assert (body["thinking"]["type"], body["output_config"]) == ("adaptive", {"effort": "low"})
 
 
@@ -76,7 +75,7 @@ def test_an_effort_becomes_adaptive_thinking_for_anthropic(kind: str, prefix: st
     [("anthropic", "claude-sonnet-5-5", ADAPTIVE), ("litellm", "anthropic/claude-sonnet-5-5", "")],
 )
 def test_a_budget_is_refused_where_the_model_takes_only_an_effort(kind: str, model: str, words: str) -> None:
-    error = failure_of(kind, no(words) if words else claude, model=model, thinking_budget=2048, max_tokens=4096)
+    error = failure_of(kind, no(words) if words else fine, model=model, thinking_budget=2048, max_tokens=4096)
     assert (error.reason, error.retryable) == ("refused", False)
     assert "does not accept thinking_budget = 2048" in error.message
     assert "--set thinking_budget=" in error.hint

@@ -16,21 +16,7 @@ from conductor_cli.core.profile import PROFILES, PROMPTED, Sampling, WorkerProfi
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.models.base import ScriptedModel
-from tests.run.kit import (
-    QUESTION,
-    WITH_SELF,
-    Counting,
-    error_of,
-    kinds,
-    notices,
-    of,
-    plan_of,
-    play,
-    play_and_stop,
-    pool_of,
-    says,
-    setting,
-)
+from tests.run.kit import QUESTION, Counting, error_of, kinds, notices, of, plan_of, play, pool_of, says, setting
 
 SPENT = Chunk(usage=Usage(tokens_in=100, tokens_out=10, calls=1, cost=Decimal("0.01")), finish="stop")
 
@@ -201,21 +187,6 @@ def test_a_conductor_that_dies_for_good_leaves_what_was_finished() -> None:
     assert error_of(run).kind == "key"
 
 
-def test_a_conductor_that_was_stopped_still_costs_and_one_that_was_never_reached_does_not() -> None:
-    planner = ScriptedModel([["A | - ", 60.0, "| one"]])
-    price = Price(input=Decimal(1), output=Decimal(1))
-    run, _ = play_and_stop(setting(planner, price=price), 1.0, "cancelled")
-    assert run.trace.exit_code == 130
-    assert run.trace.usage.tokens_in > 100
-    assert (run.trace.usage.cost or 0) > 0
-    run, _ = play(setting(["A | - ", ModelError("refused", "no")]))
-    assert run.trace.usage.tokens_in > 100
-    run, _ = play(setting([ModelError("refused", "no", usage=Usage(tokens_in=7, calls=1))]))
-    assert (run.trace.usage.calls, run.trace.usage.tokens_in) == (1, 7)
-    run, _ = play(setting([ModelError("connect", "refused")], price=price))
-    assert (run.trace.usage.calls, run.trace.usage.tokens, run.trace.usage.cost) == (2, 0, Decimal(0))
-
-
 def test_a_run_without_conductor_and_plan_fails() -> None:
     run, _ = play(setting(None, name="nobody"))
     assert run.trace.conductor == "nobody"
@@ -246,17 +217,6 @@ def test_the_request_to_the_conductor_is_whole() -> None:
     play(setting(planner, limits=Limits(tokens=1600)))
     assert planner.requests[1].max_tokens is not None
     assert 256 <= planner.requests[1].max_tokens < 1200
-
-
-def test_the_conductor_may_name_itself_while_depth_is_left() -> None:
-    planner = ScriptedModel([["C | - | think"], ["C | - | think deeper"], ["A | - | one"]])
-    run, _ = play(setting(planner, {"ann": says("yes"), "bob": says("x")}, pool=WITH_SELF))
-    grammars = [request.grammar or "" for request in planner.requests]
-    assert ['"C"' in grammar for grammar in grammars] == [True, False, False]
-    nested = run.trace.steps[0].nested
-    assert nested is not None
-    assert nested.rejected[0].problem.startswith("step 1 names a worker that is not in the pool: 'self'")
-    assert run.trace.answer == "yes"
 
 
 def test_a_choice_is_explained_by_its_shares() -> None:

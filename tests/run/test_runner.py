@@ -370,3 +370,14 @@ def test_nested_calls_count_against_the_places_of_the_run() -> None:
         ann = Counting(seconds=3)
         play(setting(ScriptedModel([*plans]), {"ann": ann}, pool=with_self("ann", parallel=places), limits=limits))
         assert ann.most == most
+
+
+def test_the_conductor_may_name_itself_while_depth_is_left() -> None:
+    planner = ScriptedModel([["C | - | think"], ["C | - | think deeper"], ["A | - | one"]])
+    run, _ = play(setting(planner, {"ann": says("yes"), "bob": says("x")}, pool=WITH_SELF))
+    grammars = [request.grammar or "" for request in planner.requests]
+    assert ['"C"' in grammar for grammar in grammars] == [True, False, False]
+    nested = run.trace.steps[0].nested
+    assert nested is not None
+    assert nested.rejected[0].problem.startswith("step 1 names a worker that is not in the pool: 'self'")
+    assert run.trace.answer == "yes"

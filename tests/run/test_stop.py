@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any, Literal
 
 import pytest
@@ -16,7 +17,7 @@ from conductor_cli.core.errors import Failure, ModelError
 from conductor_cli.core.plan import KeepAnswer
 from conductor_cli.core.pool import Limits
 from conductor_cli.core.trace import Trace
-from conductor_cli.core.usage import Usage
+from conductor_cli.core.usage import Price, Usage
 from conductor_cli.models.base import ScriptedModel, ScriptItem
 from conductor_cli.run import Conductor, Run, start_run
 from conductor_cli.run.state import StopKind
@@ -95,6 +96,21 @@ def test_stopping_after_the_end_changes_nothing() -> None:
         assert run.trace.exit_code == 0
 
     virtually(main())
+
+
+def test_a_conductor_that_was_stopped_still_costs_and_one_that_was_never_reached_does_not() -> None:
+    planner = ScriptedModel([["A | - ", 60.0, "| one"]])
+    price = Price(input=Decimal(1), output=Decimal(1))
+    run, _ = play_and_stop(setting(planner, price=price), 1.0, "cancelled")
+    assert run.trace.exit_code == 130
+    assert run.trace.usage.tokens_in > 100
+    assert (run.trace.usage.cost or 0) > 0
+    run, _ = play(setting(["A | - ", ModelError("refused", "no")]))
+    assert run.trace.usage.tokens_in > 100
+    run, _ = play(setting([ModelError("refused", "no", usage=Usage(tokens_in=7, calls=1))]))
+    assert (run.trace.usage.calls, run.trace.usage.tokens_in) == (1, 7)
+    run, _ = play(setting([ModelError("connect", "refused")], price=price))
+    assert (run.trace.usage.calls, run.trace.usage.tokens, run.trace.usage.cost) == (2, 0, Decimal(0))
 
 
 pieces = st.one_of(
