@@ -185,6 +185,7 @@ def speaking(*words: str) -> Script:
 
 
 fine = speaking("Yes.")
+"""A server that says yes."""
 
 
 def in_turn(
