@@ -102,9 +102,7 @@ def test_a_filter_is_a_refusal_and_a_call_that_cannot_be_read_is_asked_for_again
         (429, "Quota exceeded", {"retryDelay": "34.5s"}, "rate", 34.5),
     ],
 )
-def test_an_error_comes_in_a_list(
-    status: int, message: str, detail: dict[str, str], reason: str, wait: float | None
-) -> None:
+def test_errors_are_a_list(status: int, message: str, detail: dict[str, str], reason: str, wait: float | None) -> None:
     body = [{"error": {"code": status, "message": message, "status": "INVALID_ARGUMENT", "details": [detail]}}]
     error = failure_of("gemini", answering(body, status))
     assert (error.reason, error.retry_after) == (reason, wait)

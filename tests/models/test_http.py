@@ -136,9 +136,7 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(signed: Authority) -> 
     assert "SSL_CERT_FILE" in error.hint
 
 
-def test_a_certificate_authority_of_the_environment_is_taken(
-    signed: Authority, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_authority_of_the_environment_is_taken(signed: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(signed.ca))
     with loopback(fine, signed.tls) as server:
         assert ask(HttpClient(server.url)) == b'{"said": "yes"}'

@@ -94,9 +94,7 @@ def test_a_redirect_does_not_take_the_key_along(name: str) -> None:
     assert (len(server.requests), len(other.requests)) == (1, 0)
 
 
-def test_https_goes_through_the_proxy_with_the_ca_of_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_https_goes_by_a_proxy_with_the_ca_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = authority(tmp_path)
     with loopback(fine, made.tls) as server, proxy(server) as tunnel:
         monkeypatch.setenv("HTTPS_PROXY", tunnel.url)

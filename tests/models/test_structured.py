@@ -67,9 +67,7 @@ def form(seen: SeenStep) -> dict[str, Any]:
         (None, MINI, {}),
     ],
 )
-def test_each_server_is_reported_a_form_in_its_own_way(
-    owner: str | None, request_: Request, sent: dict[str, Any]
-) -> None:
+def test_each_server_is_told_a_form_in_its_own_way(owner: str | None, request_: Request, sent: dict[str, Any]) -> None:
     both, seen = replies(owned(owner), request_, request_)
     assert [text(chunks) for chunks in both] == ["Yes.", "Yes."]
     assert [one.path for one in seen] == ["/v1/models", "/v1/chat/completions", "/v1/chat/completions"]

@@ -105,9 +105,7 @@ def test_a_request_with_an_idempotency_key_is_one_run_on_all(stage: Stage, repli
     assert text_of(respond(two, "k2").json()) == "now"
 
 
-def test_while_the_database_is_away_requests_get_503_and_others_go_on(
-    stage: Stage, replicas: Two, postgres: Cluster
-) -> None:
+def test_while_a_database_is_away_requests_get_503_others_go_on(stage: Stage, replicas: Two, postgres: Cluster) -> None:
     """Never 401, no call of a worker, no address; ready within seconds of its return, also where it was away first."""
     one, _ = replicas
     assert respond(one).status_code == 200
