@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -200,17 +201,22 @@ def test_a_machine_that_slept_for_longer_than_it_had_a_shard_asks_nothing_twice(
     assert (two.ids, two.asked) == (ALL, [])
 
 
-def test_a_shard_that_is_free_when_sent_is_asked_once(machines: list[Machine], monkeypatch: pytest.MonkeyPatch) -> None:
-    one, finish = machines[0], SharedBatch.finish
+def test_a_shard_that_looks_free_is_asked_once(machines: list[Machine], monkeypatch: pytest.MonkeyPatch) -> None:
+    """While its last question is asked, its questions are read again, or it is sent."""
+    one, finish, read = machines[0], SharedBatch.finish, SharedItems._read
 
-    def late(self: SharedBatch, shard: int, answers: bytes, failures: bytes) -> None:
-        self._known.add(shard)
+    def late(work: Callable[[], object]) -> object:
         one.database.call("UPDATE conductor_shards SET until = '-infinity' WHERE answers IS NULL")
         time.sleep(0.05)
-        finish(self, shard, answers, failures)
+        return work()
 
-    monkeypatch.setattr(SharedBatch, "finish", late)
-    assert asyncio.run(one.work(parallel=4)) is None
+    async def ask(item: BatchItem) -> Asked:
+        await asyncio.sleep(0.03)
+        return said(item)
+
+    monkeypatch.setattr(SharedBatch, "finish", lambda *given: partial(late, finish(*given)))
+    monkeypatch.setattr(SharedItems, "_read", lambda *given: late(partial(read, *given)))
+    assert asyncio.run(one.work(ask, parallel=4)) is None
     assert (one.ids, Counter(one.asked)) == (ALL, ALL)
 
 

@@ -199,11 +199,10 @@ def test_each_call_is_written_down(tmp_path: Path) -> None:
 
 
 def test_calls_whose_replies_are_not_used_are_marked(tmp_path: Path) -> None:
-    """A plan that is not valid, one that breaks off, and a worker's answer that does."""
     broken = ModelError("broken", "it broke off", usage=Usage(tokens_in=5, calls=1))
     planner = ScriptedModel([["A | 3 | nobody has done this"], ["A | - ", broken]])
-    workers = {"ann": ScriptedModel([["half", broken], ["found"]])}
-    play(setting(planner, workers, price=FREE, daily_spend=DailySpend(tmp_path)))
+    ann = ScriptedModel([["half", broken], ["found"]])
+    play(setting(planner, {"ann": ann}, price=FREE, daily_spend=DailySpend(tmp_path)))
     rows = read_spent(tmp_path, local_now().date())
     assert [(row.worker, row.usage.calls, row.failed.calls) for row in rows] == [("conductor", 2, 2), ("ann", 2, 1)]
 

@@ -294,10 +294,9 @@ def test_subtasks_of_a_planner_with_files_stay_with_workers_that_see_files() -> 
 
 
 def test_a_planner_that_is_given_a_plan_sees_no_files() -> None:
-    run, _ = play(desk(says("unused"), Policy(), {"ann": says("read")}), FILES, plan=plan_of(("ann", ())))
-    assert run.trace.planner_saw_files is False
-    run, _ = play(desk(says("A | - | Read it."), Policy(), {"ann": says("read")}), FILES)
-    assert run.trace.planner_saw_files is True
+    conductor = desk(says("A | - | Read it."), Policy(), {"ann": says("read")})
+    assert play(conductor, FILES, plan=plan_of(("ann", ())))[0].trace.planner_saw_files is False
+    assert play(conductor, FILES)[0].trace.planner_saw_files is True
 
 
 def test_a_plan_of_a_conductor_that_saw_no_files_is_written_on_by_it() -> None:

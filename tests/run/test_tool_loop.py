@@ -116,8 +116,7 @@ def test_the_planner_is_told_whose_tools_do_what() -> None:
     pool = Pool(workers=(*pool_of("ann", tools=("web",)).workers, *pool_of("bob").workers))
     tools = RunTools(open=Box, about={"web": "Looks up pages."})
     play(setting(planner, {"ann": says("yes"), "bob": says("no")}, pool=pool, tools=tools))
-    asked = planner.requests[0].messages[-1].content
-    assert "A can use tools: Looks up pages." in asked
+    assert "A can use tools: Looks up pages." in (asked := planner.requests[0].messages[-1].content)
     assert "B can use tools" not in asked
 
 

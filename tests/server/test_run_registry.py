@@ -451,6 +451,5 @@ def test_what_is_kept_of_ended_runs_is_bounded(stage: Stage, monkeypatch: pytest
     stage.models["alpha"] = says("a" * 400)
     with serving() as server:
         asked = [server.ask().headers["x-request-id"] for _ in range(4)]
-        kept = server.registry._by_id
-        assert list(kept) == asked[-len(kept) :]
+        assert list(kept := server.registry._by_id) == asked[-len(kept) :]
         assert 1200 * len(kept) <= server.registry._kept <= 2500

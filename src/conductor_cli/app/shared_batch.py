@@ -100,11 +100,12 @@ class SharedItems:
                     return None
                 try:
                     shard = await asyncio.to_thread(self._shards.claim)
-                    # A shard that this process is sending at this moment may look free, and is not asked again.
+                    items = [] if shard is None else await asyncio.to_thread(self._read, shard)
+                    # A shard that this process sends, since a moment ago or less, may look free: it is not asked again.
                     if shard is None or self._shards.knows(shard):
                         await asyncio.sleep(LOOK_SECONDS)
                         continue
-                    self._begin(shard, await asyncio.to_thread(self._read, shard))
+                    self._begin(shard, items)
                 except ConductorError as error:
                     self.stopped = error.failure
                 await self.settle()  # all of it may be in the files already
@@ -124,7 +125,7 @@ class SharedItems:
             if (shard := self._mine.pop(number, None)) is None:  # another task has sent it meanwhile
                 continue
             try:
-                await asyncio.to_thread(self._shards.finish, number, bytes(shard.answers), bytes(shard.failures))
+                await asyncio.to_thread(self._shards.finish(number, bytes(shard.answers), bytes(shard.failures)))
             except ConductorError:
                 self._mine[number] = shard  # it is tried again
                 return

@@ -205,10 +205,7 @@ class ReplySearch:
         self._untried: list[tuple[float, int, int, int]] = []
 
     def reply(self, rank: int) -> _SearchedReply:
-        """Return the reply of this rank as far as it is written, after all before it were.
-
-        Where a grammar allows no further reply, the search begins again.
-        """
+        """Return the reply of this rank, as far as it is written; the search begins again where no other is allowed."""
         if rank == len(self._replies):
             begun = _SearchedReply()
             if self._untried:

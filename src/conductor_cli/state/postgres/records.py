@@ -6,9 +6,9 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import date
-from functools import cache
+from functools import cache, partial
 from io import BytesIO
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -298,14 +298,14 @@ class SharedBatch:
         )
         self._database.call(statement, self._batch, self._database.owner)
 
-    def finish(self, shard: int, answers: bytes, failures: bytes) -> None:
-        """Keep what became of a shard, unless another process has it by now."""
+    def finish(self, shard: int, answers: bytes, failures: bytes) -> Callable[[], object]:
+        """Return what keeps what became of a shard, unless another process has it by now; from here on it is known."""
         statement = (
             "UPDATE conductor_shards SET answers = %s, failures = %s"
             " WHERE batch = %s AND shard = %s AND owner = %s AND answers IS NULL"
         )
-        self._known.add(shard)  # before it is there, because another thread may `collect`
-        self._database.call(statement, answers, failures, self._batch, shard, self._database.owner)
+        self._known.add(shard)  # before it is there, because another task may `claim` or `collect`
+        return partial(self._database.call, statement, answers, failures, self._batch, shard, self._database.owner)
 
     def knows(self, shard: int) -> bool:
         """Return whether this process has what became of a shard, or has begun to send it."""
