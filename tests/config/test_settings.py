@@ -205,6 +205,17 @@ def test_the_line_of_a_setting_is_found_at_once(begin: str) -> None:
     assert source.where("limits", "cost") == "conductor.toml, line 3"
 
 
+def test_the_present_name_of_a_setting_wins_over_the_earlier_one(files: dict[str, str]) -> None:
+    """Whichever stands last in the file: the order of sections says nothing."""
+    earlier, present = "[patience]\nfirst = 5", "[timeouts]\nfirst_token = 7"
+    for text in (f"{earlier}\n{present}", f"{present}\n{earlier}"):
+        write(files, text)
+        settings = load_settings(files)
+        assert settings.timeouts.first_token == 7
+        [notice] = settings.dropped
+        assert "patience.first is ignored, because timeouts.first_token" in notice
+
+
 def test_a_dropped_setting_is_ignored_with_a_notice(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("[serve]\nqueue = 3\n[breaker]\nfailures = 0\n")
     found = load_settings({"CONDUCTOR_LLM_CONFIG_DIR": str(tmp_path), "CONDUCTOR_LLM_SERVE_GRACE": "5"})

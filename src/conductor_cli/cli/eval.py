@@ -50,7 +50,7 @@ def eval_command(
         ),
     ] = None,
     systems: Annotated[
-        str | None, opt.option("--systems", f"Ways of using the workers to compare. Default: {DEFAULT}.", "all|A,B")
+        opt.Names, opt.option("--systems", f"Ways of using the workers to compare. Default: {DEFAULT}.", "all|A,B")
     ] = None,
     count: Annotated[
         int | None, opt.option("--n", "Number of cases. Default: rehearsal 500, basics 60, all of a file.", "N", min=1)
@@ -76,13 +76,13 @@ def eval_command(
         str | None, opt.option("--from", "The file of a published suite, as its authors publish it.", "FILE")
     ] = None,
     columns: Annotated[
-        str,
+        opt.Names,
         opt.option(
             "--fields",
             "How a JSON Lines, CSV or Parquet file of others names question, answer, choices, scorer, id, tags.",
             "FIELD=COLUMN,…",
         ),
-    ] = "",
+    ] = None,
     judge: Annotated[
         str,
         opt.option(
@@ -121,12 +121,14 @@ def eval_command(
     if file is None and cases in SUITES and not Path(cases).exists():  # from the hub the first time
         with show_progress(settings, quiet=context.obj.quiet, unit="bytes") as display:
             file = str(evaluations.fetch_suite(SUITES[cases], settings, display.update))
-    name, loaded = evaluations.load_cases(str(cases), file=file, count=count, seed=seed, columns=columns)
+    fields = ",".join(columns or ())
+    name, loaded = evaluations.load_cases(str(cases), file=file, count=count, seed=seed, columns=fields)
     if print_cases:
         out.print_line(write_cases(loaded).rstrip("\n"))
         return
     request = evaluations.EvaluationRequest(
-        source=name, cases=loaded, seed=seed, repeat=repeat, systems=systems,
+        source=name, cases=loaded, seed=seed, repeat=repeat,
+        systems=",".join(systems) if systems else None,
         parallel=parallel, workers=opt.parse_names(workers), max_cost=opt.parse_cost(max_cost),
         judge=judge,
     )  # fmt: skip

@@ -60,6 +60,28 @@ HEADINGS: Final[dict[str, list[str]]] = {
 }
 """The headings in the help of a command that has many options, in order; an option without one is under "Options"."""
 
+LAST_COUNTS: Final = frozenset(
+    {
+        "--by",
+        "--days",
+        "--format",
+        "--mode",
+        "--n",
+        "--order",
+        "--parallel",
+        "--progress",
+        "--seed",
+        "--speed",
+        "-n",
+    }
+)
+"""Options of one value of which the last counts, so that an alias or a script can be overridden.
+
+They change how much is sampled or shown, and how. All others refuse two values that differ: they
+limit what is spent, name who reads what, or say what is written or deleted, and the value that was
+dropped may be the careful one.
+"""
+
 Words = Annotated[list[str] | None, argument("QUESTION", "The question; - reads it from stdin.")]
 Files = Annotated[
     list[str] | None,
@@ -75,7 +97,10 @@ ContinueFrom = Annotated[
     str | None, option("--continue-from", "Continue the run with this id as a conversation.", "ID")
 ]
 MaxCostOfAll = Annotated[str | None, option("--max-cost", "Stop when all runs together have cost this much.", "USD")]
-WorkersOption = Annotated[str | None, option("--workers", "Use only these workers.", "A,B")]
+Names = list[str] | None
+"""What an option that names several holds: a text, with commas or without, for each time."""
+
+WorkersOption = Annotated[Names, option("--workers", "Use only these workers.", "A,B")]
 PoolOption = Annotated[str | None, option("--pool", "Use only the workers of this pool; '' for all workers.", "NAME")]
 ConductorOption = Annotated[
     str | None,
@@ -86,8 +111,8 @@ ConductorOption = Annotated[
     ),
 ]
 Flow = Annotated[bool, option("--flow", "Show which worker reads the question, the files and which answers.")]
-Allow = Annotated[str | None, option("--allow", "Ask only these workers: names, tag:NAME or provider:NAME.", "A,B")]
-Deny = Annotated[str | None, option("--deny", "Never ask these workers; same syntax as --allow.", "A,B")]
+Allow = Annotated[Names, option("--allow", "Ask only these workers: names, tag:NAME or provider:NAME.", "A,B")]
+Deny = Annotated[Names, option("--deny", "Never ask these workers; same syntax as --allow.", "A,B")]
 LocalOnly = Annotated[bool, option("--local-only", "Use only models on this machine, for planning too.")]
 Format = Literal["answer", "json", "jsonl"]
 FormatOption = Annotated[
@@ -136,11 +161,11 @@ class RunOptions:
     pool: PoolOption = None
     conductor: ConductorOption = None
     tools: Annotated[
-        str | None,
+        Names,
         option("--tools", "Let every worker use these tools, in place of its own; none for no tools.", "A,B"),
     ] = None
     allow_tools: Annotated[
-        str | None, option("--allow-tools", "Call these tools without asking: all of a server, or one of it.", "A,B.C")
+        Names, option("--allow-tools", "Call these tools without asking: all of a server, or one of it.", "A,B.C")
     ] = None
     allow: Allow = None
     deny: Deny = None
@@ -178,11 +203,12 @@ class RunOptions:
 
     def settings(self) -> dict[str, Any]:
         """Return what the options say, as checked settings by name. Raises `UsageError`."""
+        tools = split_names(self.tools)
         given = {
             "conductor.mode": self.mode,
             "conductor.model": self.conductor,
             "conductor.pool": self.pool,
-            "conductor.tools": self.tools and ",".join(split_names(self.tools) or ()),
+            "conductor.tools": None if tools is None else ",".join(dict.fromkeys(tools)),
             "conductor.allow_tools": split_names(self.allow_tools),
             "limits.steps": self.max_steps,
             "limits.recursion": self.recursion,
@@ -227,7 +253,7 @@ def with_run_options(*, omit: Collection[str] = ()) -> Callable[[Callable[..., N
     return decorate
 
 
-def policy_settings(allow: str | None, deny: str | None, local_only: bool) -> dict[str, Any]:
+def policy_settings(allow: Names, deny: Names, local_only: bool) -> dict[str, Any]:
     """Policy options as settings by name. They add to the rules of the files and never remove one."""
     return {
         "policy.allow": split_names(allow),
@@ -241,27 +267,72 @@ def is_address(text: str) -> bool:
     return text.startswith(("http://", "https://"))
 
 
-def split_names(names: str | None) -> list[str] | None:
-    """The names in `A,B`; None where there is no text."""
-    return None if names is None else [name.strip() for name in names.split(",")]
+def split_names(texts: Names) -> Names:
+    """Return the names in all texts such as `A,B`, in order; None where there is no text."""
+    if not texts:
+        return None
+    return [name.strip() for text in texts for name in text.split(",")]
 
 
 def parse_assignments(texts: Sequence[str] | None, lists: Collection[str] = ()) -> dict[str, Any]:
-    """The settings of `--set KEY=VALUE`; None removes one, and those in `lists` are lists. Raises `UsageError`."""
-    found: dict[str, Any] = {}
+    """Return the settings of `--set KEY=VALUE` by name; None removes one.
+
+    Those in `lists` are lists, which add up where one is given twice. Raises `UsageError`, also
+    where another one is given twice and differs.
+    """
+    assigned: dict[str, Any] = {}
     for text in texts or ():
         key, equals, value = (part.strip() for part in text.partition("="))
         if not key or not equals:
             raise UsageError(f"--set takes KEY=VALUE, not {text!r:.40}", hint="for example: --set temperature=0.2")
-        key = key.replace("-", "_")
-        number = re.fullmatch(r"-?\d+(\.\d+)?(e-?\d+)?", value)
-        if key in lists:
-            found[key] = split_names(value) if value else None
-        elif value in ("true", "false"):
-            found[key] = value == "true"
-        else:
-            found[key] = (float(value) if number[1] or number[2] else int(value)) if number else value or None
-    return found
+        name = key.replace("-", "_")
+        new = split_names([value]) if name in lists and value else _typed_value(value)
+        add_assignment(assigned, name, new, f"--set {key}")
+    return assigned
+
+
+def add_assignment(
+    assigned: dict[str, Any],
+    name: str,
+    new: Any,  # noqa: ANN401 - any value of a setting
+    option: str,
+) -> None:
+    """Set what an option assigns to `name`; a list adds to the list that is there.
+
+    Raises `UsageError` for a contradiction: taking the last value would drop the first in silence,
+    which may be a rule such as `read_only` or `sandbox`.
+    """
+    before = assigned.setdefault(name, new)
+    if before is new:
+        return
+    if before and new and isinstance(before, list) and isinstance(new, list):
+        assigned[name] = before + new
+    elif before != new:
+        raise contradiction(option, _shown_value(before), _shown_value(new))
+
+
+def contradiction(option: str, first: str, second: str) -> UsageError:
+    """Return the error of an option that takes one value and was given two."""
+    message = f"{option} is given twice: {first!r:.60} and {second!r:.60}"
+    return UsageError(message, hint="it takes one value: leave one of them out")
+
+
+def _shown_value(value: Any) -> str:  # noqa: ANN401 - any value of a setting
+    if isinstance(value, list):
+        return ",".join(value) or "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else str(value)
+
+
+def _typed_value(text: str) -> str | float | bool | None:
+    """Return what a text of `--set` means: yes or no, a number, the text; None if it is empty."""
+    if text in ("true", "false"):
+        return text == "true"
+    number = re.fullmatch(r"-?\d+(\.\d+)?(e-?\d+)?", text)
+    if number is None:
+        return text or None
+    return float(text) if number[1] or number[2] else int(text)
 
 
 def stored_settings(context: typer.Context, flags: Mapping[str, Any] | None = None) -> Settings:
@@ -287,12 +358,19 @@ def check_flags(settings: Mapping[str, Any], source: str = "") -> dict[str, Any]
     return values
 
 
-def parse_names(text: str | None) -> tuple[str, ...]:
-    """The names in `--workers A,B`; none where the option is not given. Raises `UsageError` for one without a name."""
-    names = tuple(name.strip() for name in (text or "").split(",") if name.strip())
-    if text is not None and not names:
-        raise UsageError("--workers names no worker", hint="for example: --workers A,B")
-    return names
+def parse_names(texts: Names) -> tuple[str, ...]:
+    """Return the names in each `--workers A,B`, each once; none where the option is not given.
+
+    Raises `UsageError` where one text holds no name: who writes `--workers "$EMPTY"` does not mean
+    all workers.
+    """
+    names: list[str] = []
+    for text in texts or ():
+        in_text = [name.strip() for name in text.split(",") if name.strip()]
+        if not in_text:
+            raise UsageError("--workers names no worker", hint="for example: --workers A,B")
+        names += in_text
+    return tuple(dict.fromkeys(names))
 
 
 FILE_LIKE: Final = re.compile(r"\S*/\S*|\S+\.[A-Za-z][A-Za-z0-9]{0,4}")  # Words that look like the name of a file

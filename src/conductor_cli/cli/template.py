@@ -87,9 +87,10 @@ def open_template(session: Session, name: str, params: Sequence[str], words: str
     file = templates.find_template(session.settings, name)
     values = dict[str, str]()
     for text in params:
-        key, equals, values[key] = text.partition("=")
+        key, equals, value = text.partition("=")
         if not equals:
             raise UsageError(f"--param takes NAME=VALUE, not {text!r:.40}", hint="for example: -p lang=rust")
+        opt.add_assignment(values, key, value, f"--param {key}")
     if templates.is_unseen(file, session.settings):  # its text is shown before its first use
         agreed = can_ask()
         if agreed:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import urlsplit
 
 import typer
@@ -56,7 +56,7 @@ def add_tools_command(
     context: typer.Context,
     name: Name,
     server: Annotated[list[str] | None, opt.argument("URL|COMMAND", "An address, or after -- a command.")] = None,
-    allow: Annotated[str | None, opt.option("--allow", "Call these tools without asking; '*' for all.", "A,B")] = None,
+    allow: Annotated[opt.Names, opt.option("--allow", "Call these tools without asking; '*' for all.", "A,B")] = None,
     header: Annotated[
         list[str] | None, opt.option("--header", "Send this; a secret is kept in the keyring.", "'NAME: VALUE'")
     ] = None,
@@ -71,22 +71,32 @@ def add_tools_command(
     trust=false not to trust the server's read-only hints; local=true to treat it as local in policies; seconds=S for
     the longest call.
     """
-    given: dict[str, Any] = {"allow": opt.split_names(allow)}
+    given = opt.parse_assignments(more, lists=("allow", "only", "read_only", "env"))
+    if allow:
+        opt.add_assignment(given, "allow", opt.split_names(allow), "--allow")
     if server and opt.is_address(server[0]):
         if len(server) > 1:
             raise UsageError(f"nothing may follow the address {server[0]!r:.80}", hint="put options before it")
-        given["url"] = server[0]
+        opt.add_assignment(given, "url", server[0], "the address")
     elif server and "://" in server[0]:
         raise UsageError(f"{server[0]!r:.80} is not an address of http or https", hint="a command goes after --")
     elif server:
-        given["command"] = list(server)
-    given |= opt.parse_assignments(more, lists=("only", "read_only", "env"))
-    headers = {}
-    for text in header or ():
-        key, _, value = (part.strip() for part in text.partition(":"))
-        headers[key] = value or read_secret(f"value of {key}", f"conductor tools add {name} --header {key}").strip()
+        opt.add_assignment(given, "command", list(server), "the command")
+    headers = _read_headers(name, header or ())
     existed = tools.add_tool_server(opt.stored_settings(context), name, given, headers, plaintext=insecure_storage)
     print_text(f"{'changed' if existed else 'added'} {name}; see what it offers: conductor tools test {name}")
+
+
+def _read_headers(name: str, texts: Sequence[str]) -> dict[str, str]:
+    """Return the headers of `NAME: VALUE` texts; asks for a missing value. Raises `UsageError`."""
+    given: dict[str, str] = {}
+    for text in texts:
+        key, _, value = (part.strip() for part in text.partition(":"))
+        if key.lower() in map(str.lower, given):  # the values may be secrets, so they are not shown
+            raise UsageError(f"the header {key!r:.40} is given twice", hint="leave one of them out")
+        given[key] = value
+    how = f"conductor tools add {name} --header"
+    return {key: value or read_secret(f"value of {key}", f"{how} {key}").strip() for key, value in given.items()}
 
 
 @app.command("import")

@@ -19,7 +19,14 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command, get_group
 
 from conductor_cli.cli.examples import EXAMPLES
-from conductor_cli.cli.options import FILE_LIKE, HEADINGS, GlobalOptions, is_address
+from conductor_cli.cli.options import (
+    FILE_LIKE,
+    HEADINGS,
+    LAST_COUNTS,
+    GlobalOptions,
+    contradiction,
+    is_address,
+)
 from conductor_cli.cli.output import terminal_width
 from conductor_cli.core.errors import UsageError
 
@@ -45,7 +52,10 @@ class LeafCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - Typer's own context
         """Read the words of the command line, also several files after one `--file`."""
         files = next((each.opts for each in self.params if "--file" in each.opts), ())
-        return super().parse_args(ctx, with_each_file(args, files))
+        words = with_each_file(args, files)
+        rest = super().parse_args(ctx, [*words])
+        refuse_contradictions(self, ctx, words)
+        return rest
 
     def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
         write_options(self, ctx, formatter)
@@ -70,6 +80,13 @@ class CommandGroup(TyperGroup):
         for heading, rows in self.table.items():
             for name, (_, text) in rows.items():
                 self.commands[name] = TyperCommand(name, help=text, rich_help_panel=heading)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
+        """Read the options before the name of a command, and that name."""
+        words = [*args]
+        rest = super().parse_args(ctx, args)
+        refuse_contradictions(self, ctx, words)
+        return rest
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401
         """Return the command of this name; its module is imported the first time."""
@@ -170,6 +187,39 @@ def with_each_file(words: Sequence[str], names: Collection[str]) -> list[str]:
     return given + rest
 
 
+def refuse_contradictions(command: Any, context: Any, words: Sequence[str]) -> None:  # noqa: ANN401
+    """Raise `UsageError` where an option that takes one value was given two that differ.
+
+    Typer keeps the last one in silence. That is so here for the options of `LAST_COUNTS` only.
+    `words` were read by the command before, so that its help and its own errors come first.
+    """
+    singles = [each for each in command.params if _takes_one_value(each)]
+    reader = copy(command)
+    reader.params = [_with_every_value(each) if each in singles else each for each in command.params]
+    values, _, _ = reader.make_parser(context).parse_args([*words])
+    for option in singles:
+        first, *others = values.get(option.name) or [None]
+        second = next((value for value in others if value != first), None)
+        if second is None:
+            continue
+        if option.secondary_opts:  # --approve --no-approve
+            names = (*option.opts, *option.secondary_opts)
+            raise UsageError(f"{' and '.join(names)} exclude each other", hint="give one of them")
+        raise contradiction(max(option.opts, key=len), first, second)
+
+
+def _takes_one_value(parameter: Any) -> bool:  # noqa: ANN401
+    is_option = parameter.param_type_name == "option"
+    return is_option and not parameter.multiple and LAST_COUNTS.isdisjoint(parameter.opts)
+
+
+def _with_every_value(option: Any) -> Any:  # noqa: ANN401
+    """Return the option as one that keeps all its values."""
+    copied = copy(option)
+    copied.multiple = True
+    return copied
+
+
 def _is_file(text: str) -> bool:
     """Return whether this name can be attached: it is a file, a pipe, or a directory that is written as one."""
     return Path(text).exists() and (not Path(text).is_dir() or "/" in text)
@@ -178,12 +228,18 @@ def _is_file(text: str) -> bool:
 def accept_everywhere(options: Iterable[Any], command: Any) -> None:  # noqa: ANN401
     """Let a command, and those below it, take options of the program after its name as well as before it.
 
-    They are shown in the help of the program only. What stands later on the line counts.
+    They are shown in the help of the program only.
     """
 
     def take(context: typer.Context, parameter: TyperOption, value: Any) -> None:  # noqa: ANN401 - what Typer read
-        if value:
-            context.obj = replace(context.obj or GlobalOptions(), **{str(parameter.name): value})
+        if not value:
+            return
+        options = context.obj or GlobalOptions()
+        name = str(parameter.name)
+        before = getattr(options, name)
+        if before and before != value:
+            raise contradiction(max(parameter.opts, key=len), before, value)
+        context.obj = replace(options, **{name: value})
 
     for option in options:
         copied: Any = copy(option)

@@ -170,7 +170,7 @@ def add_worker_command(
         str | None, opt.option("--base-url", "Address to use instead of the provider's own.", "URL")
     ] = None,
     sandbox: Annotated[bool, opt.option("--sandbox", "Run a program under bubblewrap.")] = False,
-    tools: Annotated[str | None, opt.option("--tools", "Tools that it may call: conductor tools list.", "A,B")] = None,
+    tools: Annotated[opt.Names, opt.option("--tools", "Tools that it may call: conductor tools list.", "A,B")] = None,
     more: opt.SetOptions = None,
 ) -> None:
     """Add a worker, or change one that was added.
@@ -190,11 +190,15 @@ def add_worker_command(
             assigned[key] = str(Path(text).expanduser().absolute())
         elif text == ["none"]:
             assigned[key] = []
-    given = {
-        "kind": kind, "model": model, "base_url": base_url, "sandbox": sandbox or None,
-        "tools": opt.split_names(tools), **assigned,
-    }  # fmt: skip
+        elif isinstance(text, list) and "none" in text:
+            raise UsageError(f"{key} is none and also names some", hint="leave one of them out")
     unset = [key for key, value in assigned.items() if value is None]
+    for key, value in {
+        "kind": kind, "model": model, "base_url": base_url, "sandbox": sandbox or None,
+        "tools": opt.split_names(tools),
+    }.items():  # fmt: skip
+        if value is not None:
+            opt.add_assignment(assigned, key, value, f"--{key.replace('_', '-')}")
 
     def as_option(found: re.Match[str]) -> str:
         """An example of a line of a file, as an option of this command."""
@@ -205,7 +209,7 @@ def add_worker_command(
         return f"for example: {option}{value}"
 
     try:
-        changed = workers.store_worker(settings, name, given, unset, words=words or ())
+        changed = workers.store_worker(settings, name, assigned, unset, words=words or ())
     except UsageError as error:
         example = r'for example: (\w+) = (?:"([^"]*)"|\[[^\]]*\], or …)'
         message, hint = (

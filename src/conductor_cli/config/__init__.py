@@ -182,6 +182,9 @@ def _apply_file(values: dict[str, Any], origins: dict[str, str], source: Source)
             if name in DROPPED:
                 dropped.append(_say_dropped(where, name))
                 continue
+            if name != f"{section}.{key}" and is_written(source, name):
+                dropped.append(f"{where}: {section}.{key} is ignored, because {name}, its present name, is set too")
+                continue
             if name not in SETTINGS_BY_NAME:
                 keys = [known.split(".")[1] for known in SETTINGS_BY_NAME if known.startswith(f"{section}.")]
                 raise ConfigError(f"{where}: [{section}] has no key {key!r}", hint=suggest(key, keys))
@@ -191,6 +194,13 @@ def _apply_file(values: dict[str, Any], origins: dict[str, str], source: Source)
                 raise ConfigError(f"{where}: {error.message}", hint="fix the line") from None
             origins[name] = str(source.path)
     return dropped
+
+
+def is_written(source: Source, name: str) -> bool:
+    """Return whether a file has the setting of this name."""
+    section, _, key = name.partition(".")
+    content = source.values.get(section)
+    return isinstance(content, Mapping) and key in content
 
 
 def format_value(value: Any) -> str:  # noqa: ANN401 - any TOML value

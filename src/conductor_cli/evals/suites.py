@@ -219,7 +219,12 @@ FIELDS: Final = ("id", "question", "answer", "choices", "scorer", "tags")
 
 def suite_by_columns(name: str, text: str) -> Suite:
     """The suite whose file has these columns: `question=problem,answer=target`. Raises `UsageError`."""
-    columns = {field.strip(): column.strip() for field, _, column in (each.partition("=") for each in text.split(","))}
+    columns = dict[str, str]()
+    for part in text.split(","):
+        field, _, column = (word.strip() for word in part.partition("="))
+        if columns.setdefault(field, column) != column:
+            message = f"--fields gives {field!r:.40} two columns: {columns[field]!r:.40} and {column!r:.40}"
+            raise UsageError(message, hint="leave one of them out")
     wrong = next((field for field, column in columns.items() if field not in FIELDS or not column), "")
     if wrong or not {"question", "answer"} <= columns.keys():
         hint = f"for example: --fields question=problem,answer=target; fields: {', '.join(FIELDS)}"
