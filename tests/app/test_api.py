@@ -112,6 +112,23 @@ def test_files_system_text_and_schema_go_with_a_question(stage: Stage, tmp_path:
     assert "the text of the note" in str([seen.json for seen in stage.asked("alpha")])
 
 
+def test_a_directory_in_files_follows_no_link_and_sends_no_secret(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "key.txt").write_text("OUTSIDE")
+    place = tmp_path / "place"
+    place.mkdir()
+    (place / "note.txt").write_text("INSIDE")
+    (place / "id_rsa").write_text("OUTSIDE")
+    (place / "linked.txt").symlink_to("../key.txt")
+    with conductor_cli.open() as conductor:
+        run = conductor.ask("How many?", files=[place])
+        assert run.answer
+    assert "INSIDE" in str(stage.server.requests)
+    assert "OUTSIDE" not in str(stage.server.requests)
+    told = str(run.trace.notices)
+    assert "1 link (" in told
+    assert "1 likely secret (" in told
+
+
 def test_waiting_raises_what_went_wrong(stage: Stage) -> None:
     stage.models["alpha"] = refuses(401)
 

@@ -219,11 +219,15 @@ def tree(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("named", "sent", "told"),
     [
-        (".", ["a.py", "src/d.py", "src/e.ipynb", "src/keep.log", "src/deep/f.txt"], "left out: 3 ignored, 2 not text"),
+        (
+            ".",
+            ["a.py", "src/d.py", "src/e.ipynb", "src/keep.log", "src/deep/f.txt"],
+            "left out: 3 ignored, 2 not text, 1 link (src/again); to attach one of these, name it: -f src/again",
+        ),
         ("src/", ["src/d.py", "src/e.ipynb", "src/keep.log", "src/deep/f.txt"], "src/: 4 files, about "),
         ("**/*.py", ["a.py", "src/d.py"], "left out: 2 ignored"),
         ("src/*.txt", [], "there are no files"),
-        ("src/*.bin", [], "no file there is a text"),
+        ("src/*.bin", [], "there are no files to attach; left out: 1 not text"),
     ],
 )
 def test_texts_of_a_directory_are_attached(seeing: Stage, tree: Path, named: str, sent: list[str], told: str) -> None:
@@ -236,6 +240,133 @@ def test_texts_of_a_directory_are_attached(seeing: Stage, tree: Path, named: str
         assert notebooks == ["# Sums\nof two\n\n```\n1 + 1\n```\n\nresult:\n2"] * ("src/e.ipynb" in sent)
     assert "SECRET" not in str(seeing.server.requests)
     assert done.out == "" if not sent else done.out
+
+
+KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAA\n-----END OPENSSH PRIVATE KEY-----\n"
+
+
+@pytest.fixture
+def cloned(tmp_path: Path) -> Path:
+    """A stranger's repository beside the user's keys, with links in it that lead to these in many ways."""
+    keys = tmp_path / ".ssh"
+    keys.mkdir()
+    (keys / "id_rsa").write_text(KEY)
+    (keys / "notes.txt").write_text("OUTSIDE")
+    (keys / "rules").write_text("*.py\n")
+    repo = tmp_path / "repo"
+    (repo / "docs").mkdir(parents=True)
+    (repo / ".git").mkdir()
+    (repo / "a.py").write_text("print('INSIDE')")
+    (repo / ".env").write_text("TOKEN=OUTSIDE")
+    links = {
+        "CONTRIBUTING.md": "../.ssh/id_rsa", "absolute.md": str(keys / "notes.txt"), "second.md": "absolute.md",
+        "up.md": "docs/../../.ssh/notes.txt", "hidden.md": ".env", "back.md": "../.ssh/../repo/.env",
+        "process.md": "/proc/self/status", "keys": "../.ssh", "docs/all": "../..", ".gitignore": "../.ssh/rules",
+        "broken.md": "nowhere", "round": "round",
+    }  # fmt: skip
+    for name, target in links.items():
+        (repo / name).symlink_to(target)
+    return repo
+
+
+@pytest.mark.parametrize("name", [".", "*.md", "**/*", "docs", "{}", "../repo", "../entry"])
+def test_no_link_of_a_directory_sends_what_is_outside(stage: Stage, cloned: Path, name: str) -> None:
+    """Links to files, directories, links, hidden files and those of the kernel: none is followed, all are told."""
+    (cloned.parent / "entry").symlink_to(cloned)
+    done = stage.inside("ask", "What?", "-f", name.format(cloned), cwd=cloned)
+    assert done.code == (2 if name in {"docs", "*.md"} else 0), done.err
+    sent = str(stage.server.requests)
+    assert not [word for word in ("OUTSIDE", "PRIVATE KEY", "VmRSS") if word in sent]
+    assert ("INSIDE" in sent) == (done.code == 0)
+    assert " links (" in done.err or "1 link (docs/all)" in done.err
+    assert "to attach one of these, name it: -f " in done.err
+    if name == ".":
+        assert "11 links (keys, CONTRIBUTING.md, absolute.md, back.md and 7 more)" in done.err
+        assert "1 linked .gitignore" in done.err
+
+
+def test_a_linked_directory_that_is_named_is_read_and_its_target_told(stage: Stage, cloned: Path) -> None:
+    done = stage.ok("ask", "What?", "-f", "keys", cwd=cloned)
+    assert f"keys is a link to {cloned.parent / '.ssh'}" in done.err
+    assert "1 likely secret (keys/id_rsa)" in done.err
+    sent = str(stage.server.requests)
+    assert "OUTSIDE" in sent
+    assert "PRIVATE KEY" not in sent
+
+
+def test_a_named_link_says_where_it_leads_and_sends_no_secret(stage: Stage, cloned: Path) -> None:
+    target = cloned.parent / ".ssh/id_rsa"
+    stage.costs_nothing(
+        2, "ask", "What?", "-f", "a.py", "CONTRIBUTING.md", cwd=cloned,
+        told=(f"CONTRIBUTING.md is a link to {target}, which looks like a secret", f"name it: -f {target}"),
+    )  # fmt: skip
+    (target.parent / "plain.txt").write_text(KEY)
+    (cloned / "plain.md").symlink_to("../.ssh/plain.txt")
+    stage.costs_nothing(2, "ask", "What?", "-f", "plain.md", cwd=cloned, told="looks like a secret")
+    done = stage.ok("ask", "What?", "-f", "absolute.md", cwd=cloned)
+    assert f"absolute.md is a link to {target.parent / 'notes.txt'}" in done.err
+
+
+SECRETS = """
+    id_rsa id_ed25519 id_rsa_work server.pem server.key key.p12 key.pfx store.jks my.keystore putty.ppk pass.kdbx
+    signing.asc credentials.json credentials-prod.json service-account.json service-account-prod.json secrets.yaml
+    Secrets.yml secrets.json terraform.tfstate terraform.tfstate.backup prod.tfvars prod.env local.env htpasswd
+    kubeconfig kubeconfig.yaml client_secret_1.json auth.json notes.txt config.json
+"""
+
+
+@pytest.fixture
+def workplace(tmp_path: Path) -> Path:
+    """A directory with secrets of many kinds, and files that only sound like them."""
+    place = tmp_path / "workplace"
+    place.mkdir()
+    for name in SECRETS.split():
+        (place / name).write_text("SECRET")
+    (place / "signing.asc").write_text("-----BEGIN PGP PRIVATE KEY BLOCK-----\n\nSECRET")
+    (place / "notes.txt").write_text(f"My key for SECRET is:\n{KEY}")
+    (place / "config.json").write_text(json.dumps({"key": KEY, "for": "SECRET"}))
+    for name in (".env", ".env.local", ".npmrc", ".netrc", ".pypirc", ".git-credentials", ".htpasswd"):
+        (place / name).write_text("SECRET")
+    public = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+    texts = {
+        "ca.pem": public, "id_rsa.pub": "ssh-rsa AAAA", "secrets.py": "read()", "credentials.md": "How to get them",
+        ".env.example": "TOKEN=", "sample.env": "TOKEN=", "find.py": 'if "-----BEGIN PRIVATE KEY-----" in text:',
+    }  # fmt: skip
+    for name, text in texts.items():
+        (place / name).write_text(text)
+    return place
+
+
+@pytest.mark.parametrize("names", [(".",), ("*",), (".*", "*.*"), ("[a-z]*", ".env*"), ("../workplace/",)])
+def test_of_a_directory_or_a_pattern_nothing_that_looks_like_a_secret_is_sent(
+    stage: Stage, workplace: Path, names: tuple[str, ...]
+) -> None:
+    options = [word for name in names for word in ("-f", name)]
+    done = stage.ok("ask", "What?", *options, cwd=workplace)
+    sent = str(stage.server.requests)
+    assert "SECRET" not in sent
+    assert "PRIVATE KEY-----\\n" not in sent
+    assert "likely secret" in done.err
+    if names == (".",):
+        secrets = len(SECRETS.split())
+        files = {"ca.pem", "credentials.md", "find.py", "id_rsa.pub", "sample.env", "secrets.py"}
+        assert f".: {len(files)} files, " in done.err
+        assert f"{secrets} likely secrets (Secrets.yml, auth.json" in done.err
+        assert f"and {secrets - 4} more); to attach one of these, name it: -f Secrets.yml" in done.err
+    if len(names) == 2:
+        assert "TOKEN=" in sent  # of .env.example, which is made to be published
+
+
+def test_a_directory_of_secrets_alone_sends_nothing_and_says_why(stage: Stage, workplace: Path) -> None:
+    told = ("there are no files to attach; left out: 3 likely secrets (id_ed25519, id_rsa, id_rsa_work)", "-f PATH")
+    stage.costs_nothing(2, "ask", "What?", "-f", "id_*[!b]", cwd=workplace, told=told)
+
+
+@pytest.mark.parametrize("name", ["id_rsa", ".env", "notes.txt", "prod.env"])
+def test_a_secret_that_is_named_is_sent_and_told(stage: Stage, workplace: Path, name: str) -> None:
+    done = stage.ok("ask", "What?", "-f", name, cwd=workplace)
+    assert "SECRET" in str(stage.server.requests)
+    assert f"{name} looks like a secret, and is attached because it is named" in done.err
 
 
 def test_too_many_and_too_much_together_are_refused(seeing: Stage, tmp_path: Path) -> None:

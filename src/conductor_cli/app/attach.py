@@ -17,12 +17,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal
 
+from conductor_cli.app.file_tree import FileTree, is_pattern, list_files
 from conductor_cli.config import Settings
 from conductor_cli.core.chat import Attachment
 from conductor_cli.core.errors import UsageError
-from conductor_cli.core.formatting import format_count, format_size
+from conductor_cli.core.formatting import format_count, format_names, format_size
 from conductor_cli.core.media import NAMES, PDF, SUFFIXES, describe_refused, image_size, media_type_of
 from conductor_cli.core.question import File, Question
+from conductor_cli.core.secret_files import is_secret_name, is_secret_text
 from conductor_cli.core.usage import CHARS_PER_TOKEN
 from conductor_cli.models.disk import open_finite
 from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child
@@ -99,14 +101,15 @@ class Attacher:
     settings: Settings
     tell: Callable[[str], None] = lambda _: None
 
-    def attach(self, path: Path, *, pages: bool = True) -> File:
+    def attach(self, path: Path, *, pages: bool = True, linked: bool = True) -> File:
         """The file at a path, an image, a PDF, a Word document or a text. Raises `UsageError`.
 
         With `pages`, one that is called HTML is read as a page, and not as the source of one.
+        Without `linked`, a link is an error.
         """
         path = path.expanduser()
         try:
-            with self._open(path) as file:
+            with self._open(path, linked=linked) as file:
                 before = os.fstat(file.fileno())
                 data = self._read(file, path.name, before)
                 after = os.fstat(file.fileno())
@@ -119,43 +122,75 @@ class Attacher:
     def attach_all(self, name: str) -> list[File]:
         """The file of this name, or those of a directory or of a pattern (`src/**/*.py`). Raises `UsageError`.
 
-        Of several files, hidden ones, those that a `.gitignore` names, images and what is no text are left out, and a
-        line says so.
+        Of several files, links, hidden ones, those that a `.gitignore` names, those that look like secrets, images and
+        what is no text are left out, and a line says so. A file that the user names is attached whatever it is.
         """
         if name.startswith(("http://", "https://")):
             hint = f"curl -sSL -o page.html {shlex.quote(name)}; then: -f page.html"
             raise UsageError("-f reads no URL any more", hint=hint)
         path = Path(name).expanduser()
-        if not path.is_dir() and (path.exists() or not set("*?[") & set(name)):
-            return [self.attach(path)]
-        found, ignored = list_files(path)
-        if not found:
-            raise UsageError(f"{name}: there are no files", hint="hidden files and those of .gitignore do not count")
-        if len(found) > MAX_TREE_FILES:
-            message = f"{name} has {len(found):,} files; the limit is {MAX_TREE_FILES}"
-            raise UsageError(message, hint="name a part of it, in quotes: -f 'src/**/*.py'")
-        files, size, other = list[File](), 0, 0
-        for each in found:
+        if not path.is_dir() and (path.exists() or not is_pattern(name)):
+            return [self._attach_named(path)]
+        if path.is_symlink():
+            self.tell(f"{name} is a link to {path.resolve()}")
+        tree = list_files(path)
+        files = self._attach_tree(tree, name)
+        left_out = _describe_left_out(tree)
+        if not files:
+            message = f"{name}: there are no files to attach"
+            if left_out:
+                message += f"; left out: {left_out}"
+            hint = "hidden files do not count; a file is attached by its own name: -f PATH"
+            raise UsageError(message, hint=hint)
+        size = sum(len(file.text) for file in files)
+        line = f"{name}: {format_count(len(files), 'file')}, about {int(size / CHARS_PER_TOKEN):,} tokens"
+        if left_out:
+            line += f"; left out: {left_out}"
+        self.tell(line)
+        return files
+
+    def _attach_named(self, path: Path) -> File:
+        """Attach a file that the user names, unless that name hides a secret behind a link. Raises `UsageError`."""
+        file = self.attach(path)
+        # The shell may have made the name from a pattern, and a link in a stranger's directory leads anywhere.
+        target = path.resolve() if path.is_symlink() and path.is_file() else path
+        name = target.absolute().as_posix()
+        is_secret = is_secret_name(name) or is_secret_text(name, file.text)
+        if target == path and is_secret:
+            self.tell(f"{path} looks like a secret, and is attached because it is named")
+        elif is_secret:
+            message = f"{path} is a link to {target}, which looks like a secret"
+            raise UsageError(message, hint=f"to attach it, name it: -f {shlex.quote(str(target))}")
+        elif target != path:
+            self.tell(f"{path} is a link to {target}")
+        return file
+
+    def _attach_tree(self, tree: FileTree, name: str) -> list[File]:
+        """Return what can be attached of a tree, and note in it what cannot. Raises `UsageError` where it is too much.
+
+        `name` is what the user called it.
+        """
+        hint = "name a part of it, in quotes: -f 'src/**/*.py'"
+        if len(tree.files) > MAX_TREE_FILES:
+            raise UsageError(f"{name} has {len(tree.files):,} files; the limit is {MAX_TREE_FILES}", hint=hint)
+        files = list[File]()
+        size = 0
+        for path in tree.files:
             try:
-                file = self.attach(each, pages=False)  # in a tree it is source code
+                file = self.attach(path, pages=False, linked=False)  # in a tree it is source code
             except UsageError:
-                other += 1
+                tree.other += 1
                 continue
             if file.attachment is not None and file.attachment.media_type != PDF:
-                other += 1
+                tree.other += 1
+                continue
+            if is_secret_text(path.as_posix(), file.text):
+                tree.secrets.append(path)
                 continue
             size += len(file.text)
             if size > TEXT_LIMIT:
-                message = f"{name} has more than {TEXT_LIMIT >> 20} MiB of text"
-                raise UsageError(message, hint="name a part of it, in quotes: -f 'src/**/*.py'")
-            files.append(replace(file, name=each.as_posix()))
-        if not files:
-            raise UsageError(f"{name}: no file there is a text or a PDF", hint="images are attached by their names")
-        left_out = [f"{ignored:,} ignored"] * bool(ignored) + [f"{other:,} not text"] * bool(other)
-        self.tell(
-            f"{name}: {format_count(len(files), 'file')}, about {int(size / CHARS_PER_TOKEN):,} tokens"
-            + (f"; left out: {', '.join(left_out)}" if left_out else "")
-        )
+                raise UsageError(f"{name} has more than {TEXT_LIMIT >> 20} MiB of text", hint=hint)
+            files.append(replace(file, name=path.as_posix()))
         return files
 
     def attach_stream(self, stream: BinaryIO, name: str) -> File:
@@ -222,8 +257,10 @@ class Attacher:
         )
         return File(name=name, text=text)
 
-    def _open(self, path: Path) -> BinaryIO:
+    def _open(self, path: Path, *, linked: bool = True) -> BinaryIO:
         """A file, or a pipe as a shell makes it of `<(…)`. Raises `UsageError` or `OSError`."""
+        if not linked:
+            return open_finite(path, linked=False)
         mode = path.stat().st_mode
         if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) or stat.S_ISSOCK(mode):
             what = "a socket" if stat.S_ISSOCK(mode) else "a device"
@@ -284,52 +321,6 @@ def decode_text(data: bytes, source: str) -> str:
     return text
 
 
-def list_files(place: Path) -> tuple[list[Path], int]:
-    """Return the files of a directory or a pattern in the order of their names, and how many names were ignored.
-
-    Links to directories are not followed. Hidden names count only where the pattern names them.
-    """
-    from pathspec import GitIgnoreSpec  # a run without a directory starts without it
-
-    wild = next((number for number, part in enumerate(place.parts) if set("*?[") & set(part)), len(place.parts))
-    base = Path(*place.parts[:wild])
-    pattern = "/".join(place.parts[wild:])
-    home = base.absolute()
-    top = next((each for each in (home, *home.parents) if (each / ".git").exists()), home)
-    specs = dict[Path, GitIgnoreSpec]()
-
-    def is_ignored(path: Path, *, directory: bool) -> bool:
-        """Return whether the `.gitignore` files from the top of the repository down to the path's directory say so."""
-        ignored = False
-        for above in reversed([each for each in path.parents if each == top or top in each.parents]):
-            if above not in specs:
-                rules = above / ".gitignore"
-                specs[above] = GitIgnoreSpec.from_lines(
-                    rules.read_text("utf-8", "replace").splitlines() if rules.is_file() else ()
-                )
-            said = specs[above].check_file(f"{path.relative_to(above).as_posix()}{'/' * directory}").include
-            ignored = ignored if said is None else said
-        return ignored
-
-    found, ignored = list[Path](), 0
-    wanted = {path.absolute() for path in base.glob(pattern)} if pattern else None
-    hidden = pattern.startswith(".") or "/." in pattern
-    for directory, below, names in os.walk(home):
-        here = Path(directory)
-        open_ = [each for each in below if hidden or not each.startswith(".")]
-        below[:] = sorted(each for each in open_ if not is_ignored(here / each, directory=True))
-        ignored += len(open_) - len(below)
-        for name in sorted(each for each in names if hidden or not each.startswith(".")):
-            path = here / name
-            if wanted is not None and path not in wanted:
-                continue
-            if is_ignored(path, directory=False):
-                ignored += 1
-            elif path.is_file():
-                found.append(path if base.is_absolute() else base / path.relative_to(home))
-    return found, ignored
-
-
 def _notebook_text(text: str) -> str:
     """Return what a Jupyter notebook says: its texts, its code and the texts of its results; else the text as it is."""
     try:
@@ -344,6 +335,28 @@ def _notebook_text(text: str) -> str:
         return "\n\n".join(parts)
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         return text
+
+
+def _describe_left_out(tree: FileTree) -> str:
+    """Return what was left out of a tree, with numbers, some names, and how to attach it; empty if nothing was."""
+    parts = []
+    if tree.ignored:
+        parts.append(f"{tree.ignored:,} ignored")
+    if tree.other:
+        parts.append(f"{tree.other:,} not text")
+    for what, paths in (
+        ("link", tree.links),
+        ("linked .gitignore", tree.linked_rules),
+        ("unreadable path", tree.unreadable),
+        ("likely secret", tree.secrets),
+    ):
+        if paths:
+            names = format_names([path.as_posix() for path in paths])
+            parts.append(f"{format_count(len(paths), what)} ({names})")
+    by_name = tree.secrets or tree.links
+    if by_name:
+        parts.append(f"to attach one of these, name it: -f {shlex.quote(str(by_name[0]))}")
+    return "; ".join([", ".join(parts[:-1]), parts[-1]]) if by_name else ", ".join(parts)
 
 
 def check_total(question: Question) -> None:

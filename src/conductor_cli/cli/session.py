@@ -30,6 +30,7 @@ from conductor_cli.cli.terminal_input import on_signal, stop_on_signals
 from conductor_cli.config import format_value, load_settings, with_lower_limits
 from conductor_cli.core.continuation import continue_conversation
 from conductor_cli.core.errors import ConductorError, UsageError
+from conductor_cli.core.formatting import format_names
 from conductor_cli.core.media import SUFFIXES
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.pool import DayLimits
@@ -198,7 +199,6 @@ class Session:
 
 STDIN: Final = "-"  # the file and the word that mean stdin
 STDIN_NAME: Final = "stdin"  # what it is called among the attached files
-MAX_NAMED: Final = 4  # files that a notice names; it counts the others
 
 
 def build_question(
@@ -234,9 +234,9 @@ def build_question(
     shown = session.settings["output.progress"] != "none"
     if names and shown:
         verb = "is" if len(names) == 1 else "are"
-        session.tell(f"{_listed(names)} {verb} read as a part of the question; to attach a file: -f {names[0]}")
+        session.tell(f"{format_names(names)} {verb} read as a part of the question; to attach a file: -f {names[0]}")
     if len(files) > 1 and shown:
-        session.tell(f"{len(files)} files are attached: {_listed(files)}")
+        session.tell(f"{len(files)} files are attached: {format_names(files)}")
     answer: dict[str, Any] | None = None
     if schema is not None:
         try:
@@ -248,11 +248,6 @@ def build_question(
     system_text = decode_argument(system or "", "--system")
     question = Question(text=text, system=system_text, files=tuple(attached), schema=answer)
     return question if earlier is None else continue_conversation(question, earlier, keep_system=system is None)
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return ", ".join(names[:MAX_NAMED]) + more
 
 
 def join_words(words: Sequence[str]) -> str:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from conductor_cli.core.usage import Usage
 
+MAX_NAMED = 4  # Names of a long list that a line has; it counts the others
+
 UNKNOWN = "-"  # Stands in a table where a value is not known
 
 
@@ -73,6 +75,12 @@ def format_list(names: Sequence[str]) -> str:
     if len(names) < 2:
         return "".join(names)
     return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def format_names(names: Sequence[str]) -> str:
+    """Return the first names of many and how many more there are: `a, b, c, d and 8 more`."""
+    more = f" and {len(names) - MAX_NAMED:,} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(names[:MAX_NAMED]) + more
 
 
 def without_file_hash(planner: str) -> str:

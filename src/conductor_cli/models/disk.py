@@ -44,15 +44,18 @@ class _Finite(io.FileIO):
         return count
 
 
-def open_finite(path: Path) -> BinaryIO:
-    """Open a file that the user names. Raises `OSError`, while it is read too.
+def open_finite(path: Path, *, linked: bool = True) -> BinaryIO:
+    """Open a file that the user names. Raises `OSError`, while it is read too; without `linked`, also for a link.
 
     Some files of the kernel, such as `/proc/kmsg`, look like ordinary ones and never end: to read on is an error then.
     A pipe is waited for. Read a number of bytes: a device may give more than fits the memory.
     """
     if stat.S_ISFIFO(path.stat().st_mode):
         return path.open("rb")
-    return io.BufferedReader(_Finite(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))))
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
+    if not linked:
+        flags |= getattr(os, "O_NOFOLLOW", 0)
+    return io.BufferedReader(_Finite(os.open(path, flags)))
 
 
 def try_writing(directory: Path) -> None:

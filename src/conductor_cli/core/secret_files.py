@@ -1,0 +1,88 @@
+"""Which files look like secrets: by their names, and by a private key in their text. Pure.
+
+It decides what a directory or a pattern attaches. Names are compared without case, as tools that look for secrets in
+repositories do (gitrob's and shhgit's signatures, the path rules of gitleaks, GitHub's templates of `.gitignore`).
+What a text says is searched for private keys only: it is no scanner for tokens and passwords.
+"""
+
+from __future__ import annotations
+
+import re
+from fnmatch import translate
+from typing import Final
+
+_KEY_STORES: Final = """
+    id_rsa id_rsa[-_.]* id_dsa id_dsa[-_.]* id_ecdsa id_ecdsa[-_.]* id_ed25519 id_ed25519[-_.]* ssh_host_*_key
+    *.p8 *.p12 *.pfx *.pkcs12 *.pk8 *.pvk *.jks *.jceks *.bks *.keystore *.keytab *.keychain *.keychain-db
+    *.ppk *.kdb *.kdbx *.ovpn *.agekey *.secring wallet.dat
+"""
+
+_KEY_TEXTS: Final = "*.pem *.key *.asc *.gpg"
+"""Files that hold a private key as often as a certificate, a public key or a signature."""
+
+_ACCOUNTS: Final = """
+    .env .env.* .env-* .env_* *.env *.env.* .envrc
+    .npmrc .yarnrc .yarnrc.yml .netrc _netrc .pypirc .git-credentials .htpasswd htpasswd .pgpass pgpass.conf
+    .my.cnf .mylogin.cnf .s3cfg .boto .dockercfg .dockerconfigjson .vault-token .terraformrc terraform.rc
+    shadow gshadow .*_history
+    kubeconfig kubeconfig[-_]* kubeconfig.y*ml kubeconfig.json *.kubeconfig *[-_.]kubeconfig *[-_.]kubeconfig.y*ml
+    *.tfstate *.tfstate.* *.tfvars *.tfvars.json *.publishsettings local.settings.json
+    credentials *[-_.]credentials auth.json token.json rootkey.csv *accesskeys.csv
+    service-account*.json service_account*.json serviceaccount*.json *-firebase-adminsdk-*.json
+    client_secret*.json
+"""
+
+_TOLD_BY_FORMAT: Final = (
+    r"(?:.*[-_.])?(?:credentials?|secrets?|passwords?)(?:[-_.\d].*)?"
+    r"\.(?:json|ya?ml|toml|ini|cfg|conf|properties|xml|csv|txt|env)"
+)
+"""`secrets.yaml` and `credentials-prod.json` hold values; `secrets.py` and `credentials.md` are about them."""
+
+_TEMPLATE: Final = re.compile(r"(?:^|[-_.])(?:example|sample|template|tmpl|dist)(?:[-_.]|$)")
+"""Names of files that show which values are needed: `.env.example`. They are made to be published; GitHub's template of
+`.gitignore` for Node leaves out `.env.*` and keeps `.env.example`."""
+
+_IN_DIRECTORIES: Final = frozenset({(".kube", "config"), (".docker", "config.json"), (".aws", "config")})
+
+
+def _any_of(patterns: str) -> re.Pattern[str]:
+    return re.compile("|".join(translate(pattern) for pattern in patterns.split()))
+
+
+_KEY_STORE_NAMES: Final = _any_of(_KEY_STORES)
+_KEY_TEXT_NAMES: Final = _any_of(_KEY_TEXTS)
+_ACCOUNT_NAMES: Final = re.compile(f"{_any_of(_ACCOUNTS).pattern}|{_TOLD_BY_FORMAT}\\Z")
+
+_PRIVATE_KEYS: Final = (
+    re.compile(r"-----BEGIN [A-Z0-9 ]{0,60}PRIVATE KEY(?: BLOCK)?-----(?![\"'`)\]},;:<])"),
+    re.compile(r"PuTTY-User-Key-File-\d:"),
+    re.compile(r"AGE-SECRET-KEY-1[0-9A-Z]{20}"),
+)
+"""How private keys begin. Where a quote ends right behind a header, a program looks for such headers. Each expression
+begins with letters, which are found quickly in a long text."""
+
+_PUBLIC: Final = re.compile(
+    r"-----BEGIN (?:[A-Z0-9 ]{0,60} )?"
+    r"(?:CERTIFICATE(?: REQUEST)?|PUBLIC KEY(?: BLOCK)?|SIGNATURE|SIGNED MESSAGE|CRL|PARAMETERS|PKCS7|CMS)-----"
+)
+
+
+def is_secret_name(path: str) -> bool:
+    """Return whether a file looks like a secret by its name, or by that of its directory. A path has slashes."""
+    above, _, name = path.lower().rpartition("/")
+    if (above.rpartition("/")[2], name) in _IN_DIRECTORIES:
+        return True
+    if _KEY_STORE_NAMES.match(name):
+        return not name.endswith(".pub")
+    return bool(_ACCOUNT_NAMES.match(name)) and not _TEMPLATE.search(name)
+
+
+def is_secret_text(path: str, text: str) -> bool:
+    """Return whether the text of a file has a private key.
+
+    A file that is called as keys and certificates are (`server.pem`) counts as a secret unless its text is public, as a
+    certificate is.
+    """
+    if any(header.search(text) for header in _PRIVATE_KEYS):
+        return True
+    return bool(_KEY_TEXT_NAMES.match(path.rpartition("/")[2].lower())) and not _PUBLIC.search(text)
