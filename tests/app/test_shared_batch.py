@@ -18,7 +18,7 @@ from conductor_cli.app import shared_batch
 from conductor_cli.app.batch import Asked, BatchItem, failed_path, open_batch, run_batch
 from conductor_cli.app.shared_batch import SharedItems, batch_hash
 from conductor_cli.core.errors import Failure
-from conductor_cli.evals.cost import Budget
+from conductor_cli.run.budget import Budget
 from conductor_cli.state.postgres.database import Database
 from conductor_cli.state.postgres.records import SharedBatch
 from tests.state.cluster import Cluster

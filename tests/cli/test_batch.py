@@ -197,7 +197,7 @@ def test_sorting_loses_no_answer(one: Stage, tmp_path: Path) -> None:
 def test_a_batch_that_ends_at_its_limit_is_finished(one: Stage, tmp_path: Path) -> None:
     one.config.write_text(one.config.read_text() + PRICE)
     one.models["alpha"] = says("fine")
-    command = ("--conductor", "alpha", "--mode", "mini", "--max-cost", "0.000001")
+    command = ("--conductor", "alpha", "--mode", "mini", "--max-cost", "0.27")  # 256 tokens, and little more
     one.ok("batch", numbers(tmp_path / "q.jsonl", 1), "-o", tmp_path / "a.jsonl", *command, told="1 answer in")
 
 
@@ -206,7 +206,7 @@ def test_a_batch_stops_at_its_cost_and_goes_on_with_more(one: Stage, tmp_path: P
     source, out = numbers(tmp_path / "q.jsonl", 12), tmp_path / "a.jsonl"
     command = ("batch", source, "-o", out, "--parallel", "2", "--conductor", "alpha", "--mode", "mini", "--max-cost")
     one.models["alpha"] = says("fine")
-    one.ends(6, *command, "0.03", told=("the limit of the batch is reached", "the same command continues"))
+    one.ends(6, *command, "0.29", told=("the limit of the batch is reached", "the same command continues"))
     some = len(read(out))
     assert 0 < some < 12
     one.ok(*command, "5", told=(f"continuing {out}: {some} of 12", "12 answers"))

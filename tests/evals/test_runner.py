@@ -14,12 +14,12 @@ from conductor_cli.core.errors import ModelError, PolicyError, UsageError
 from conductor_cli.core.pool import Limits, Timeouts
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.evals.cases import GoldStep
-from conductor_cli.evals.cost import Budget
 from conductor_cli.evals.outcomes import OUTCOMES, SPEC, Evaluation
 from conductor_cli.evals.runner import run_cases
 from conductor_cli.evals.systems import select_systems
 from conductor_cli.models.base import Model, ScriptedModel
 from conductor_cli.models.disk import AppendLog
+from conductor_cli.run.budget import Budget
 from tests.evals.kit import (
     ALL,
     NAMES,
@@ -269,9 +269,11 @@ def test_a_file_cut_at_any_byte_is_repaired(tmp_path: Path, file: str) -> None:
 def test_no_run_starts_that_could_exceed_the_limit_with_those_in_progress() -> None:
     budget = Budget(Decimal(10), expected=Decimal(2))
     assert [budget.start() for _ in range(6)] == [True] * 5 + [False]
+    budget.add(Decimal(5))
     budget.finish(Decimal(5))
     assert not budget.start(), "four under way may cost 5 each"
     for _ in range(4):
+        budget.add(Decimal(1))
         budget.finish(Decimal(1))
     assert (budget.spent, budget.exhausted) == (Decimal(9), False)
     assert [budget.start(), budget.start()] == [True, False]
@@ -280,9 +282,10 @@ def test_no_run_starts_that_could_exceed_the_limit_with_those_in_progress() -> N
 
 
 def test_a_single_run_may_start_until_the_limit_is_reached() -> None:
-    """However expensive runs are expected to be: the cost is known only afterwards."""
+    """However expensive runs are expected to be: each of its calls reserves what it may cost."""
     budget = Budget(Decimal(1), expected=Decimal(100))
     assert budget.start()
+    budget.add(Decimal(1))
     budget.finish(Decimal(1))
     assert budget.exhausted
     assert not budget.start()
@@ -290,12 +293,12 @@ def test_a_single_run_may_start_until_the_limit_is_reached() -> None:
 
 
 @pytest.mark.parametrize("parallel", [1, 8])
-def test_the_limit_is_exceeded_by_one_run_at_most(tmp_path: Path, parallel: int) -> None:
+def test_no_call_exceeds_the_limit_of_all_runs(tmp_path: Path, parallel: int) -> None:
     worker = ScriptedModel(reply=lambda _: ["one ", "two ", "three"])
     dollar_a_token = Price(input=Decimal(0), output=Decimal(1_000_000))
     by = conductor({"ann": worker}, model=None, pool=pool("ann", price=dollar_a_token))
     stored, systems = make_evaluation(tmp_path / "e", by, cases(12), ["alone"])
-    for limit, spent in (("8.5", 9), ("8.5", 9), ("15.5", 18)):
+    for limit, spent in (("264.5", 9), ("264.5", 9), ("270.5", 15)):  # an answer is cut to 256 tokens at least
         budget = Budget(Decimal(limit), spent=stored.spent(), expected=Decimal(3))
         asyncio.run(run_all(stored, systems, by, parallel=parallel, budget=budget))
         assert stored.spent() == budget.spent == 3 * len(worker.requests) == spent

@@ -8,8 +8,8 @@ A batch reads a text file with a question a line, JSON Lines, or the batch forma
 
 It appends a line to `answers.jsonl` for each question that was answered, and one to `answers.failed.jsonl` for each
 that was not: the line of the input with the reason. So the file of failures is itself an input that tries them again.
-The two files are all that a machine remembers of a batch. A line is written at once, and one that a kill cut off is
-removed.
+They are all that a machine remembers of a batch, but for a record of what its calls have cost. A line is written at
+once, and one that a kill cut off is removed.
 
 The input is read twice: once to check every line before anything is paid for, and once while it is asked. So memory
 holds a few bytes for each line, and the lines of the runs in progress.
@@ -38,8 +38,9 @@ from conductor_cli.core.formatting import format_size
 from conductor_cli.core.question import PastTurn, Question
 from conductor_cli.core.serialization import encode_line
 from conductor_cli.core.trace import Trace
-from conductor_cli.evals.cost import Budget
+from conductor_cli.core.usage import stated_dollars
 from conductor_cli.models.disk import exclusive_lock, temporary_path
+from conductor_cli.run.budget import Budget, read_spent
 
 MAX_LINE: Final = 16 << 20  # Bytes of a line of the input
 MAX_ID: Final = 512  # Characters of an id
@@ -49,8 +50,13 @@ SYNC_SECONDS: Final = 1.0  # Seconds between two times that what was written is 
 
 STOPPING: Final = frozenset({"key", "config", "policy", "conductor", "cancelled", "terminated"})
 """Kinds of failures that say nothing about a question: the batch stops, and the question is asked when it goes on."""
-STOPPING_REASONS: Final = frozenset({"limit_calls_day", "limit_tokens_day", "limit_cost_day", "state"})
-"""Reasons of which the same is true: a limit of the day, and a database of the state that does not answer."""
+STOPPING_REASONS: Final = frozenset(
+    {"limit_calls_day", "limit_tokens_day", "limit_cost_day", "limit_cost_all", "state"}
+)
+"""Reasons of which the same is true: a limit of the day or of the batch, and a state that does not answer."""
+
+
+REMOVE_IT: Final = "remove that line, or name another file with -o"
 
 
 class BatchItem(NamedTuple):
@@ -280,6 +286,10 @@ def written_lines(path: Path) -> Iterator[dict[str, Any]]:
             if not known:
                 hint = "a batch continues only its own file: name another one with -o"
                 raise UsageError(f"{path}, line {number}: no batch has written this", hint=hint)
+            try:
+                cost_of(data)
+            except UsageError as error:
+                raise UsageError(f"{path}, line {number}: {error.message}", hint=error.hint) from None
             yield data
 
 
@@ -320,8 +330,14 @@ def id_of(data: Mapping[str, Any]) -> str:
 
 
 def cost_of(data: Mapping[str, Any]) -> Decimal:
-    """Return the US dollars in a line of answers or failures; 0 where it has none."""
-    return Decimal(str(data.get("cost") or (data.get("error") or {}).get("cost") or 0))
+    """Return the US dollars in a line of answers or failures; 0 where it has none. Raises `UsageError`."""
+    # A failure repeats the line of the input, which may have any field.
+    source = data["error"] if isinstance(data.get("error"), dict) else data
+    stated = source.get("cost") or 0
+    cost = stated_dollars(stated)
+    if cost is None:
+        raise UsageError(f"its cost is no amount of US dollars: {stated!r:.40}", hint=REMOVE_IT)
+    return cost
 
 
 def _key_of(data: Mapping[str, Any]) -> str:
@@ -353,6 +369,8 @@ class Batch:
     retries: bool = False
     """Whether failed questions are asked again: then the input does not say in which order the answers belong."""
     source: Path = Path()
+    record: Path = Path()
+    """The file that remembers what the calls of the batch have cost: see `run/budget.py`."""
     done: Callable[[str], bool] = lambda _: False
     """Whether the question of an id was answered, or failed, before this process began."""
 
@@ -414,12 +432,16 @@ def open_batch(source: Path, answers: Path, locks: Path) -> Iterator[Batch]:
     with ExitStack() as stack:
         try:
             stack.enter_context(exclusive_lock(locks / f"{name}.lock", busy))
+            record = locks / f"{name}.spent.jsonl"
+            if not answers.exists() and not failures.exists():
+                record.unlink(missing_ok=True)  # it is that of an earlier batch of this name
             answered, _ = _Written(answers), _Written(failures)  # both are a batch's, before one is changed
             for path in (answers, failures):
                 mend_last_line(path)
             _drop_answered(answered.ids, failures)
             failed = _Written(failures)
             retries = source.exists() and failures.exists() and failures.samefile(source)
+            recorded, _ = read_spent(record)
             total, first, *done = _count_input(source, answered, failed)
             stack.callback(lambda: _drop_answered(_Written(answers).ids if retries else answered.ids, failures))
             writers = [stack.enter_context(closing(Lines(path))) for path in (answers, failures)]
@@ -427,7 +449,8 @@ def open_batch(source: Path, answers: Path, locks: Path) -> Iterator[Batch]:
             raise UsageError(f"{answers} cannot be written: {describe_system_error(error)}") from None
         items = read_items(source, 0 if retries else first)
         left: Iterator[BatchItem] = (each for each in items if each.id not in answered.ids)
-        progress = BatchProgress(total=total, cost=answered.cost + failed.cost)
+        spent = max(answered.cost + failed.cost, recorded)
+        progress = BatchProgress(total=total, cost=spent)
         if retries:
             left = iter([*left])  # all are read before the first of them is written again
         else:
@@ -435,6 +458,7 @@ def open_batch(source: Path, answers: Path, locks: Path) -> Iterator[Batch]:
             progress = replace(progress, answered=done[0], failed=done[1])
         yield Batch(
             items=left, answers=writers[0], failures=writers[1], progress=progress, retries=retries, source=source,
+            record=record,
             done=lambda name: name in answered.ids or name in failed.ids,
         )  # fmt: skip
 
@@ -571,6 +595,7 @@ async def run_batch(
         says_nothing = failure is not None and (failure.kind in STOPPING or failure.reason in STOPPING_REASONS)
         if says_nothing or unreachable > MAX_UNREACHABLE * parallel:
             stopped = stopped or failure
+            batch.progress = replace(batch.progress, cost=batch.progress.cost + (asked.cost or Decimal(0)))
             if shared is not None:
                 shared.stopped = stopped
         else:
@@ -582,8 +607,7 @@ async def run_batch(
     async def work() -> None:
         nonlocal stopped
         assert ask is not None
-        # A budget that has no room beside the others has it for the last of them.
-        while stopped is None and budget.start():
+        while stopped is None and await budget.wait_start():
             item = next(batch.items, None) if shared is None else await shared.next()
             if item is None:
                 budget.finish(None)

@@ -43,7 +43,7 @@ from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.serialization import dump
 from conductor_cli.evals.cases import COUNT, EVERYDAY, EVERYDAY_FILE, NAME, Case, hash_cases, make_basics, read_cases
-from conductor_cli.evals.cost import Budget, CostEstimate, estimate_cost, has_no_cost, unpriced_models
+from conductor_cli.evals.cost import CostEstimate, estimate_cost, has_no_cost, unpriced_models
 from conductor_cli.evals.judge import Judge
 from conductor_cli.evals.outcomes import CaseOutcome, Evaluation, EvaluationSpec
 from conductor_cli.evals.runner import Row, case_runner, run_cases
@@ -57,6 +57,7 @@ from conductor_cli.models.weights import huggingface
 from conductor_cli.rehearsal.players import SHIPPED, rehearsal_conductor
 from conductor_cli.rehearsal.words import KEYWORDS
 from conductor_cli.run import Conductor
+from conductor_cli.run.budget import Budget, CallBudget
 from conductor_cli.run.conductor import new_run_id
 from conductor_cli.state.home import open_state
 
@@ -167,9 +168,9 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
         if limit is not None and unpriced:
             hint = "add prices (conductor workers add … --set price=IN,OUT), or choose other workers: --workers"
             raise PolicyError(f"the cost limit cannot be enforced: no price is known for {unpriced}", hint=hint)
-        # Until a run has ended, the least of the estimate is all there is to go by.
-        least = estimate.low.cost[0] / estimate.runs if estimate and estimate.runs else Decimal(0)
-        expected = max([outcome.cost or Decimal(0) for outcome in outcomes], default=least)
+        # Until a run has ended, the most of the estimate is what each is assumed to cost.
+        most_of_one = estimate.high.cost[1] / estimate.runs if estimate and estimate.runs else Decimal(0)
+        expected = max([outcome.cost or Decimal(0) for outcome in outcomes], default=most_of_one)
         yield PreparedEvaluation(
             request=request, conductor=conductor, systems=systems, spec=spec, stored=stored, done=len(done),
             budget=Budget(limit, spent=spent, expected=expected), estimate=estimate, left_out=left_out,
@@ -217,7 +218,7 @@ async def _open_systems(
 
 @asynccontextmanager
 async def _open_on_node(
-    load: Callable[[], Settings], request: EvaluationRequest, first: str, models: str
+    load: Callable[[], Settings], request: EvaluationRequest, first: str, models: str, budget: CallBudget | None
 ) -> AsyncIterator[Callable[[Row], Awaitable[CaseOutcome]]]:
     """Open the same evaluation on a node of Ray, by the settings and keys of that node."""
     settings = load()
@@ -227,7 +228,7 @@ async def _open_on_node(
             hint = "give each node the same config.toml"
             raise ConfigError("it has other workers, another planner or other limits", hint=hint)
         with TemporaryDirectory() as place, closing(ResponseCache(Path(place) / "calls.jsonl")) as replies:
-            yield case_runner(spec, systems, opened.conductor, judge, replies)
+            yield case_runner(spec, systems, replace(opened.conductor, budget=budget), judge, replies)
 
 
 async def _open_models(request: EvaluationRequest, settings: Settings) -> tuple[OpenedConductor, str]:

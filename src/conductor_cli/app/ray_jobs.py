@@ -13,19 +13,26 @@ import json
 import logging
 import os
 import pickle
+import secrets
+import time
 import warnings
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from dataclasses import replace
+from decimal import Decimal
 from itertools import islice
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, cast
 
 from conductor_cli.config import Settings
-from conductor_cli.core.errors import ConductorError, ConfigError, Failure, PolicyError, UsageError
+from conductor_cli.core.errors import ConductorError, ConfigError, Failure, LimitReached, PolicyError, UsageError
+from conductor_cli.core.ledger import Reservation
 from conductor_cli.core.pool import DayLimits
 from conductor_cli.core.serialization import dump
-from conductor_cli.evals.cost import Budget
+from conductor_cli.core.usage import Price, Usage
 from conductor_cli.run import Conductor
+from conductor_cli.run.budget import Budget, CallBudget
 
 ROUND: Final = 50_000  # Rows of one job. The memory of this process is bounded by it.
 BLOCKS_AT_ONCE: Final = 8
@@ -33,8 +40,11 @@ BLOCKS_AT_ONCE: Final = 8
 RETRIES: Final = 2  # How often Ray asks the rows of a dead process again
 
 Ask = Callable[[Any], Awaitable[Any]]
-Opener = Callable[[], AbstractAsyncContextManager[Ask]]
-"""Opens on a node what rows are asked of. It is sent to the nodes, so it must not hold a key."""
+Opener = Callable[[CallBudget | None], AbstractAsyncContextManager[Ask]]
+"""Opens on a node what rows are asked of, and paid from. It is sent to the nodes, so it must not hold a key."""
+POLL_SECONDS: Final = 0.1  # Between two times that a node asks whether there is room in the budget
+BEAT_SECONDS: Final = 5.0  # Between two signs of life of a node
+SILENT_SECONDS: Final = 60.0  # After which a node is taken for dead, and what it has reserved for spent
 
 
 @contextmanager
@@ -105,7 +115,8 @@ async def ask_over_nodes(
 ) -> AsyncGenerator[tuple[Any, Any], None]:
     """Ask every row, at most `parallel` at once on each node; yields each with its result, in any order.
 
-    The result is a `Failure` where there is no other. Rows for which the `budget` has no room are left out.
+    The result is a `Failure` where there is no other. Rows for which the `budget` has no room are left out. With a
+    limit, one process counts the calls of all nodes, in the file of the budget.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -117,8 +128,8 @@ async def ask_over_nodes(
         shared = None
         if budget.limit is not None:
             here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-            shared = ray.remote(Budget).options(num_cpus=0, scheduling_strategy=here).remote(
-                budget.limit, spent=budget.spent, expected=budget.per_run
+            shared = ray.remote(NodeBudget).options(num_cpus=0, scheduling_strategy=here).remote(
+                budget.limit, budget.spent, budget.per_run, budget.record
             )  # fmt: skip
         items = [{"number": number, "row": pickle.dumps(row)} for number, row in enumerate(asked)]
         results = iter(
@@ -134,14 +145,19 @@ async def ask_over_nodes(
         )  # fmt: skip
         del items
         left, no_room = dict(enumerate(asked)), False
-        while (batch := await asyncio.to_thread(next, results, None)) is not None:
-            for number, data in zip(batch["number"], batch["result"], strict=True):
-                result = pickle.loads(data)  # noqa: S301 - of a node, which Ray lets run code here anyway
-                no_room = no_room or result is None
-                # Ray may ask the rows of a lost block again whose result has come before.
-                if result is not None and int(number) in left:
-                    budget.add(None if isinstance(result, Failure) else result.cost)
-                    yield left.pop(int(number)), result
+        try:
+            while (batch := await asyncio.to_thread(next, results, None)) is not None:
+                for number, data in zip(batch["number"], batch["result"], strict=True):
+                    result = pickle.loads(data)  # noqa: S301 - of a node, which Ray lets run code here anyway
+                    no_room = no_room or result is None
+                    # Ray may ask the rows of a lost block again whose result has come before.
+                    if result is not None and int(number) in left:
+                        if shared is None:
+                            budget.add(None if isinstance(result, Failure) else result.cost)
+                        yield left.pop(int(number)), result
+        finally:
+            if shared is not None:
+                budget.read_again()
         again = list(left.values())
         if len(again) == len(asked):
             if no_room:
@@ -152,11 +168,115 @@ async def ask_over_nodes(
             again = []
 
 
+class NodeBudget:
+    """The budget of all nodes, an actor of Ray. Each node has a name, `owner`, and gives signs of life.
+
+    What a node that is silent has reserved counts as spent, because its provider may charge for it.
+    """
+
+    def __init__(
+        self, limit: Decimal | None, spent: Decimal, expected: Decimal, record: Path | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self._budget = Budget(limit, spent=spent, expected=expected)
+        if record is not None:
+            self._budget.remember(record)
+        self._clock = clock
+        self._seen: dict[str, float] = {}
+        self._runs = Counter[str]()
+        self._calls: dict[str, list[Reservation]] = {}
+
+    def beat(self, owner: str) -> None:
+        """A node is there."""
+        now = self._clock()
+        self._seen[owner] = now
+        for silent in [name for name, seen in self._seen.items() if now - seen > SILENT_SECONDS]:
+            del self._seen[silent]
+            for reservation in self._calls.pop(silent, []):
+                self._budget.settle(reservation, Usage(cost=reservation.cost))
+            for _ in range(self._runs.pop(silent, 0)):
+                self._budget.finish(None)
+
+    def start(self, owner: str) -> bool | None:
+        """Return whether a run may start; None while others must end before it."""
+        self.beat(owner)
+        if self._budget.start():
+            self._runs[owner] += 1
+            return True
+        return False if self._budget.exhausted else None
+
+    def finish(self, owner: str, cost: Decimal | None) -> None:
+        self.beat(owner)
+        if self._runs[owner]:  # else the node was taken for dead
+            self._runs[owner] -= 1
+            self._budget.finish(cost)
+
+    def reserve(self, owner: str, tokens_in: int, answer: int, price: Price | None) -> Reservation | Failure | None:
+        """Return room for a call, or why there is none; None while running calls may leave some."""
+        self.beat(owner)
+        try:
+            reservation = self._budget.try_reserve(tokens_in, answer, price)
+        except LimitReached as error:
+            return error.failure
+        if reservation is not None:
+            self._calls.setdefault(owner, []).append(reservation)
+        return reservation
+
+    def settle(self, owner: str, reservation: Reservation, usage: Usage) -> None:
+        self.beat(owner)
+        if reservation in self._calls.get(owner, []):
+            self._calls[owner].remove(reservation)
+            self._budget.settle(reservation, usage)
+            return
+        # The node was taken for dead, and its reservation for spent: what it has used beyond that is new.
+        more = (usage.cost or Decimal(0)) - reservation.cost
+        self._budget.add(max(more, Decimal(0)))
+
+
+class _RemoteBudget:
+    """The budget of all nodes, as a node sees it."""
+
+    def __init__(self, actor: Any, owner: str) -> None:  # noqa: ANN401 - an actor of Ray
+        self._actor = actor
+        self._owner = owner
+
+    async def reserve(self, tokens_in: int, answer: int, price: Price | None, rank: int) -> Reservation:  # noqa: ARG002
+        while True:
+            room = await self._actor.reserve.remote(self._owner, tokens_in, answer, price)
+            if isinstance(room, Failure):
+                raise LimitReached(room.message, hint=room.hint, reason=room.reason)
+            if room is not None:
+                return cast("Reservation", room)
+            await asyncio.sleep(POLL_SECONDS)
+
+    def settle(self, reservation: Reservation, usage: Usage) -> None:
+        self._actor.settle.remote(self._owner, reservation, usage)
+
+    async def start(self) -> bool:
+        """Wait until a run may start; false where none may any more."""
+        while True:
+            may_start = await self._actor.start.remote(self._owner)
+            if may_start is not None:
+                return bool(may_start)
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def finish(self, cost: Decimal | None) -> None:
+        await self._actor.finish.remote(self._owner, cost)
+
+    async def beat(self) -> None:
+        """Give signs of life until it is cancelled."""
+        while True:
+            await self._actor.beat.remote(self._owner)
+            await asyncio.sleep(BEAT_SECONDS)
+
+
 class _Node:
     """The actor of a node: it opens what is asked with the first row, and closes it at the end."""
 
     def __init__(self, opener: Opener, budget: Any) -> None:  # noqa: ANN401 - an actor of Ray
-        self._opener, self._budget = opener, budget
+        self._opener = opener
+        self._budget = None if budget is None else _RemoteBudget(budget, secrets.token_hex(8))
+        self._beating: asyncio.Task[None] | None = None
         self._ask: Ask | None = None
         self._opening, self._open = asyncio.Lock(), AsyncExitStack()
 
@@ -168,12 +288,15 @@ class _Node:
     async def _result(self, row: Any) -> Any:  # noqa: ANN401 - what the job is about
         """Return what became of a row; None where the budget has no room. Raises nothing: others are in its block."""
         cost = None
-        if self._budget is not None and not await self._budget.start.remote():
-            return None
+        if self._budget is not None:
+            if self._beating is None:
+                self._beating = asyncio.create_task(self._budget.beat())
+            if not await self._budget.start():
+                return None
         try:
             async with self._opening:
                 if self._ask is None:
-                    self._ask = await self._open.enter_async_context(self._opener())
+                    self._ask = await self._open.enter_async_context(self._opener(self._budget))
             result = await self._ask(row)
             cost = result.cost
         except ConductorError as error:
@@ -182,9 +305,11 @@ class _Node:
             return Failure(kind="internal", message=f"on a node of Ray: {type(error).__name__}: {error}"[:500])
         finally:
             if self._budget is not None:
-                await self._budget.finish.remote(cost)
+                await self._budget.finish(cost)
         return result
 
     def __del__(self) -> None:  # Ray's way to say that no row will come
+        if self._beating is not None:
+            self._loop.call_soon_threadsafe(self._beating.cancel)
         if self._ask is not None:
             asyncio.run_coroutine_threadsafe(self._open.aclose(), self._loop).result(30)

@@ -31,7 +31,7 @@ from conductor_cli.app.batch import (
     read_json,
 )
 from conductor_cli.core.errors import ConductorError, Failure
-from conductor_cli.evals.cost import Budget
+from conductor_cli.run.budget import Budget
 
 if TYPE_CHECKING:
     from conductor_cli.state.postgres.records import SharedBatch

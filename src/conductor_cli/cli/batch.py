@@ -9,8 +9,8 @@ import signal
 import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from contextlib import aclosing, asynccontextmanager, closing, nullcontext, suppress
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -27,11 +27,12 @@ from conductor_cli.cli.output import print_error, print_notice
 from conductor_cli.cli.progress import ProgressDisplay, show_progress
 from conductor_cli.cli.session import Session
 from conductor_cli.cli.terminal_input import confirm_cost, on_signal
-from conductor_cli.core.errors import ConfigError, Failure, PolicyError, UsageError
+from conductor_cli.core.errors import ConfigError, Failure, PolicyError, UsageError, describe_system_error
 from conductor_cli.core.formatting import format_count, format_money
 from conductor_cli.core.trace import Trace
-from conductor_cli.evals.cost import Budget, has_no_cost, unpriced_models
+from conductor_cli.evals.cost import estimate_most, has_no_cost, unpriced_models
 from conductor_cli.run import Conductor
+from conductor_cli.run.budget import RAISE_IT, Budget, CallBudget
 from conductor_cli.run.conductor import share_models
 from conductor_cli.state.home import open_state
 
@@ -111,20 +112,40 @@ async def _run(session: Session, batch: batches.Batch, request: _Request) -> int
     if progress.done < progress.total:
         async with session.opened(only=session.options.worker_names) as opened:
             conductor = share_models(opened, {})
-            budget = Budget(request.max_cost, spent=progress.cost)
             if not _is_agreed(session, conductor, progress, request):
                 print_notice("nothing was asked")
                 return 0
-            with nullcontext() if request.ray is None else ray_cluster(request.ray) as node:
+            budget = _open_budget(batch, conductor, request.max_cost)
+            cluster = nullcontext() if request.ray is None else ray_cluster(request.ray)
+            with closing(budget), cluster as node:
                 stopped = await _ask_all(session, batch, conductor, budget, request.parallel, node)
-            if stopped is None and batch.progress.done < progress.total:  # no run had room in the budget
-                message = f"the limit of the batch is reached: {format_money(budget.spent)} spent"
-                stopped = Failure(kind="limit", message=message, hint="raise --max-cost to go on")
+            has_no_room = stopped is not None and stopped.reason == "limit_cost_all"
+            if has_no_room or (stopped is None and batch.progress.done < progress.total):
+                spent = f"{format_money(budget.spent)} of {format_money(request.max_cost or 0)} spent"
+                few = "" if request.max_cost == budget.spent else ", too little is left for another call"
+                message = f"the limit of the batch is reached: {spent}{few}"
+                stopped = Failure(kind="limit", message=message, hint=RAISE_IT)
             if stopped is not None:
                 print_error(stopped)
                 print_notice(_stopped_line(batch.progress))
                 return stopped.exit_code
     return _report(session, batch.progress, request)
+
+
+def _open_budget(batch: batches.Batch, conductor: Conductor, limit: Decimal | None) -> Budget:
+    """Return what the calls of a batch are paid from. Raises `UsageError` where nothing can be recorded."""
+    expected = Decimal(0)
+    if limit is not None:
+        # Until a run has ended, the most that the first question can cost is what each is assumed to cost.
+        first = next(batches.read_items(batch.source))
+        expected = estimate_most(first.question(), conductor)
+    budget = Budget(limit, spent=batch.progress.cost, expected=expected)
+    try:
+        budget.remember(batch.record)
+    except OSError as error:
+        message = f"{batch.record} cannot be written: {describe_system_error(error)}"
+        raise UsageError(message, hint="free some space or fix its permissions") from None
+    return budget
 
 
 def _is_agreed(session: Session, conductor: Conductor, progress: batches.BatchProgress, request: _Request) -> bool:
@@ -153,7 +174,7 @@ async def _ask_all(
     ):
         show = _rate(display, batch.progress)
         run = partial(batches.run_batch, batch, parallel=parallel, budget=budget, tell=show)
-        ask = partial(_ask, session, conductor)
+        ask = partial(_ask, session, replace(conductor, budget=budget))
         try:
             if node is not None:
                 return await run(elsewhere=_ask_nodes(session, batch, conductor, budget, parallel, node))
@@ -203,7 +224,7 @@ async def _ask_nodes(
 
 @asynccontextmanager
 async def _open_on_node(
-    common: opt.GlobalOptions, options: opt.RunOptions, first: str, models: str
+    common: opt.GlobalOptions, options: opt.RunOptions, first: str, models: str, budget: CallBudget | None
 ) -> AsyncIterator[Callable[[batches.BatchItem], Awaitable[batches.Asked]]]:
     """Open a conductor on a node of Ray, by the settings and keys of that node."""
     session = Session(common, options)
@@ -212,7 +233,7 @@ async def _open_on_node(
         if models_of(opened) != models:
             hint = "give each node the same config.toml"
             raise ConfigError("it has other workers, another planner or another policy", hint=hint)
-        yield partial(_ask, session, share_models(opened, {}))
+        yield partial(_ask, session, replace(share_models(opened, {}), budget=budget))
 
 
 def _stopped_line(progress: batches.BatchProgress) -> str:

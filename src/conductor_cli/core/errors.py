@@ -51,6 +51,7 @@ ModelErrorReason = Literal[
 LimitReason = Literal[
     "limit_time", "limit_calls", "limit_tokens", "limit_cost",
     "limit_calls_day", "limit_tokens_day", "limit_cost_day",
+    "limit_cost_all",  # that of all runs of a batch or an evaluation together
 ]  # fmt: skip
 FailureReason = Literal[
     ModelErrorReason,

@@ -52,11 +52,13 @@ class Ledger:
         self._calls = 0
         self.spent = Usage()
 
-    def reserve(
-        self, tokens_in: int, answer: int, price: Price | None, *, call: bool = True, today: DayBudget = NO_DAY_LIMITS
-    ) -> Reservation | None:
+    def reserve(  # noqa: PLR0913 - each is part of what a call may use
+        self, tokens_in: int, answer: int, price: Price | None, *,
+        call: bool = True, whole: bool = False, today: DayBudget = NO_DAY_LIMITS,
+    ) -> Reservation | None:  # fmt: skip
         """Return room for a call with `tokens_in` tokens of prompt and at most `answer` tokens of reply.
 
+        Where a `whole` answer is wanted, it is cut only while no other call is running, which could leave it room.
         None: not now, but running calls may leave room. Raises `LimitReached` if they cannot.
         """
         limits, day = self._limits, today.limits
@@ -106,6 +108,8 @@ class Ledger:
             if self._held:
                 return None
             raise tightest
+        if whole and room < answer and self._held:
+            return None
         cost = Decimal(0) if price is None else price.most(tokens_in, room)
         reservation = Reservation(answer=room, tokens=tokens_in + room, cost=cost, call=call)
         self._held.append(reservation)

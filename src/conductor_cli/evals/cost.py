@@ -1,4 +1,4 @@
-"""What an evaluation will probably cost, and the budget that stops it."""
+"""What an evaluation, or a question, will probably cost."""
 
 from __future__ import annotations
 
@@ -90,6 +90,12 @@ def scale_ranges(sample: Sequence[tuple[PlanEstimate, PlanEstimate]], runs: int)
     return scaled(least for least, _ in sample), scaled(most for _, most in sample)
 
 
+def estimate_most(question: Question, conductor: Conductor) -> Decimal:
+    """Return the US dollars that a question costs at most, but for retries and repaired plans."""
+    system = System(name="", configure=lambda it: it)
+    return _estimate_case(system, Case(id="1", question=question.text, answer=""), conductor)[1].cost[1]
+
+
 def _estimate_case(system: System, case: Case, conductor: Conductor) -> tuple[PlanEstimate, PlanEstimate]:
     question, profile = Question(text=case.question), conductor.worker_profile
     if system.plan is not None:
@@ -142,41 +148,3 @@ def has_no_cost(conductor: Conductor, *, planned: bool, judge: Judge | None = No
 def unpriced_models(conductor: Conductor, *, planned: bool, judge: Judge | None = None) -> tuple[str, ...]:
     """The names of the models without a known price."""
     return tuple(name for name, price in _prices(conductor, planned=planned, judge=judge).items() if price is None)
-
-
-class Budget:
-    """US dollars up to `limit` (None for no limit); `spent` counts each run in full.
-
-    A run is assumed to cost as much as the most expensive one so far, at first `expected`. While others run, none
-    starts that would exceed the limit together with them; alone, one may start as long as the limit is not reached. So
-    the limit is exceeded by at most one run, which costs more than any before.
-    """
-
-    def __init__(
-        self, limit: Decimal | None = None, *, spent: Decimal = Decimal(0), expected: Decimal = Decimal(0)
-    ) -> None:
-        self.limit = limit
-        self.spent = spent
-        self.per_run = expected
-        self._running = 0
-
-    @property
-    def exhausted(self) -> bool:
-        return self.limit is not None and self.spent >= self.limit
-
-    def start(self) -> bool:
-        """Return whether one more run may start; if so, it counts as running."""
-        fits = self.limit is None or self.spent + (self._running + 1) * self.per_run <= self.limit
-        allowed = not self.exhausted and (fits or not self._running)
-        self._running += allowed
-        return allowed
-
-    def finish(self, cost: Decimal | None) -> None:
-        """A run has ended that cost so much, or an unknown amount."""
-        self._running -= 1
-        self.add(cost)
-
-    def add(self, cost: Decimal | None) -> None:
-        """Count a run that was started elsewhere."""
-        self.spent += cost or Decimal(0)
-        self.per_run = max(self.per_run, cost or Decimal(0))

@@ -14,7 +14,7 @@ from conductor_cli.core.errors import UsageError
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.question import Question, fence, shorten
 from conductor_cli.evals.cases import Case
-from conductor_cli.evals.outcomes import CaseOutcome, infrastructure_error
+from conductor_cli.evals.outcomes import CaseOutcome, check_limit_of_all, infrastructure_error
 from conductor_cli.evals.scorers import MAX_TEXT, SCORERS
 from conductor_cli.evals.systems import direct_plan, without_planner
 from conductor_cli.run import Conductor, start_run
@@ -68,6 +68,7 @@ class Judge:
             self.conductor, Question(text=judge_prompt(case, outcome.answer)), plan=direct_plan(self.worker)
         )
         events = [event async for event, _ in run]
+        check_limit_of_all(run.trace)
         problem, right = infrastructure_error(run.trace, events, planned=False), read_verdict(run.trace.answer)
         outcome = replace(outcome, judging=run.trace.usage)
         if SCORERS[case.scorer].needs != "judge":

@@ -6,6 +6,7 @@ spec.json        what is evaluated: cases, systems, workers, seed, versions
 cases.jsonl      the cases themselves
 calls.jsonl      every complete reply of every model, so that no call is repeated, not even after a kill
 outcomes.jsonl   one line for each case that a system has answered
+spent.jsonl      what was reserved for each call that costs something, and what it has cost
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NoReturn
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.errors import UsageError, describe_system_error
+from conductor_cli.core.errors import LimitReached, UsageError, describe_system_error
 from conductor_cli.core.plan import Step
 from conductor_cli.core.question import shorten
 from conductor_cli.core.serialization import dump, encode_line, load
@@ -31,6 +32,7 @@ from conductor_cli.evals.systems import System, majority_answer
 from conductor_cli.models import disk
 from conductor_cli.models.disk import AppendLog, exclusive_lock, read_lines
 from conductor_cli.models.response_cache import ResponseCache
+from conductor_cli.run.budget import read_spent
 
 Verdict = Literal["right", "wrong", "failed"]
 """Failed: a model could not be reached, which says nothing about the system. Never counted as wrong."""
@@ -138,9 +140,17 @@ def critical_path_seconds(trace: Trace, *, independent: bool = False) -> float:
     return trace.planning.seconds + (max(ends.values(), default=0.0) if last is None else last)
 
 
+def check_limit_of_all(trace: Trace) -> None:
+    """Raise `LimitReached` for a run that had no room in the limit of all runs, which says nothing of its system."""
+    failure = trace.error
+    if failure is not None and failure.reason == "limit_cost_all":
+        raise LimitReached(failure.message, hint=failure.hint, reason=failure.reason)
+
+
 SPEC: Final = "spec.json"
 CASES: Final = "cases.jsonl"
 OUTCOMES: Final = "outcomes.jsonl"
+SPENT: Final = "spent.jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +226,11 @@ class Evaluation:
         return {outcome.key for outcome in self.outcomes() if outcome.verdict != "failed"}
 
     def spent(self) -> Decimal:
-        """US dollars of all runs, including those that failed and were repeated."""
+        """US dollars that all runs have cost, including those that failed, were repeated or were cut off by a kill."""
+        record = self.directory / SPENT
+        if record.exists():
+            return read_spent(record)[0]
+        # Of an evaluation of an earlier version, which counts a reply that several runs share once for each.
         return sum((outcome.cost or Decimal(0) for outcome in self._written_outcomes()), Decimal(0))
 
     @contextmanager
@@ -231,7 +245,7 @@ class Evaluation:
                 stack.enter_context(exclusive_lock(self.directory / "lock", busy))
                 writer = stack.enter_context(closing(ResultWriter(self.directory)))
             except OSError as error:
-                raise _write_error(self.directory, error) from None
+                raise write_error(self.directory, error) from None
             yield writer
 
     def _written_outcomes(self) -> Iterator[CaseOutcome]:
@@ -254,16 +268,17 @@ class ResultWriter:
         try:
             self._outcomes.append(encode_line(dump(outcome)))
         except OSError as error:
-            raise _write_error(path, error) from None
+            raise write_error(path, error) from None
         # A later part would ask, and pay for, the same again.
         if self.replies.error is not None:
-            raise _write_error(path.with_name("calls.jsonl"), self.replies.error)
+            raise write_error(path.with_name("calls.jsonl"), self.replies.error)
 
     def close(self) -> None:
         self.replies.close()
         self._outcomes.close()
 
 
-def _write_error(path: Path, error: OSError) -> UsageError:
+def write_error(path: Path, error: OSError) -> UsageError:
+    """Return the error of an evaluation that cannot be written."""
     hint = "make it writable and free some space; the same command continues"
     return UsageError(f"cannot write {path}: {error.strerror}", hint=hint)

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from conductor_cli.core.errors import ConfigError, Failure
+from conductor_cli.core.errors import ConfigError, Failure, LimitReached
 from conductor_cli.core.question import Question
 from conductor_cli.evals.cases import Case
-from conductor_cli.evals.cost import Budget
 from conductor_cli.evals.judge import Judge
-from conductor_cli.evals.outcomes import CaseOutcome, Evaluation, EvaluationSpec, judge_run
+from conductor_cli.evals.outcomes import (
+    SPENT,
+    CaseOutcome,
+    Evaluation,
+    EvaluationSpec,
+    check_limit_of_all,
+    judge_run,
+    write_error,
+)
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.evals.systems import System
 from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity
 from conductor_cli.run import Conductor, start_run
+from conductor_cli.run.budget import Budget
 from conductor_cli.run.conductor import share_models
 
 Row = tuple[str, Case, int]
@@ -45,13 +53,15 @@ async def run_cases(  # noqa: PLR0913 - each is a way to run them
     Without `cases` those of the evaluation are run. A case may be run several times. Each of these draws has another
     seed. `judge` judges each answer. With `elsewhere` that makes the runs, and holds the budget.
 
-    Cases that were judged before are not run again; those that failed are. When `budget` is used up no more runs start,
-    and those that have started are finished. Closing the generator stops the runs; finished ones stay stored.
+    Cases that were judged before are not run again; those that failed are. When `budget` is used up no more runs
+    start, and those that have started are finished as far as it has room for their calls. Closing the generator stops
+    the runs; finished ones stay stored.
     Raises `UsageError` if the directory cannot be written, `ConfigError` if the library of a scorer is missing.
     """
     budget, spec = budget or Budget(), evaluation.spec
+    conductor = replace(conductor, budget=budget)
     # The lock is held while runs are in progress: a second process would repeat the same calls.
-    with evaluation.writer() as writer:
+    with evaluation.writer() as writer, _recorded(budget, evaluation):
         known, cases = evaluation.judged(), evaluation.cases() if cases is None else cases
         # Case by case, because the systems share calls on the same case.
         todo = (
@@ -64,6 +74,8 @@ async def run_cases(  # noqa: PLR0913 - each is a way to run them
         if elsewhere is not None:
             async with aclosing(elsewhere(todo)) as results:
                 async for (system, case, draw), result in results:
+                    if isinstance(result, Failure) and result.reason == "limit_cost_all":
+                        continue
                     if isinstance(result, Failure) and result.kind in NO_NODE:
                         raise ConfigError(result.message, hint=result.hint)
                     outcome = result if isinstance(result, CaseOutcome) else CaseOutcome(
@@ -79,23 +91,45 @@ async def run_cases(  # noqa: PLR0913 - each is a way to run them
             writer.write(outcome)
             return outcome
 
+        is_full = False
         running: set[asyncio.Task[CaseOutcome]] = set()
         try:
             while True:
-                while len(running) < max(parallel, 1) and budget.start() and (row := next(todo, None)) is not None:
+                while not is_full and len(running) < max(parallel, 1) and budget.start():
+                    if (row := next(todo, None)) is None:
+                        budget.finish(None)
+                        break
                     running.add(asyncio.create_task(run_and_store(row)))
                 if not running:
                     break
                 done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     running.remove(task)
-                    outcome = task.result()
+                    try:
+                        outcome = task.result()
+                    except LimitReached:  # what it has paid for is in the response cache
+                        is_full = True
+                        budget.finish(None)
+                        continue
                     budget.finish(outcome.cost)
                     yield outcome
         finally:
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
+
+
+@contextmanager
+def _recorded(budget: Budget, evaluation: Evaluation) -> Iterator[None]:
+    """Have the evaluation remember what is spent. Raises `UsageError` where it cannot be written."""
+    try:
+        budget.remember(evaluation.directory / SPENT)
+    except OSError as error:
+        raise write_error(evaluation.directory, error) from None
+    try:
+        yield
+    finally:
+        budget.close()
 
 
 def case_runner(
@@ -106,7 +140,8 @@ def case_runner(
     conductor = replace(conductor, limits=replace(conductor.limits, seconds=None))
     conductor = _with_response_cache(conductor, replies, spec.planner_id or "")
     if judge is not None:
-        judge = replace(judge, conductor=_with_response_cache(judge.conductor, replies, ""))
+        judging = replace(judge.conductor, budget=conductor.budget)
+        judge = replace(judge, conductor=_with_response_cache(judging, replies, ""))
     configured = {
         (system.name, draw): (system, system.configure(replace(conductor, seed=spec.seed + draw)))
         for draw in range(spec.repeat)
@@ -119,6 +154,7 @@ def case_runner(
         system, of_draw = configured[name, draw]
         run = start_run(of_draw, Question(text=case.question), plan=None if system.plan is None else system.plan(case))
         events = [event async for event, _ in run]
+        check_limit_of_all(run.trace)
         score = partial(judge_run, system, case, run.trace, events)
         outcome = await asyncio.to_thread(score) if SCORERS[case.scorer].slow else score()
         if judge is not None:

@@ -220,7 +220,8 @@ class Attempt:
         tokens = conversation_tokens(messages, offered)
         # Turns, slot, reservation: always in this order, so that no two calls wait for each other.
         async with resources.turn(model), resources.provider_slot(worker), resources.call_slots:
-            reservation = await resources.reserve(tokens, self._reply_token_limit(tokens), worker.price, worker)
+            wanted = self._reply_token_limit(tokens)
+            reservation = await resources.reserve(tokens, wanted, worker.price, worker)
             request = self._request(messages, reservation.answer, tools)
             call, began, usage = _Call(), state.now(), NO_USAGE
 
@@ -254,6 +255,8 @@ class Attempt:
                 if not call.cached:
                     resources.circuits.succeeded(worker)
                 usage = call.cost(request, worker)
+                if self._finish == "length":
+                    resources.check_cut(reservation, wanted)
             except ModelError as error:
                 resources.circuits.failed(worker, error)
                 call.failed = True

@@ -15,10 +15,11 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import count
 from typing import Final, Literal
 
 from conductor_cli.core.chat import Request
-from conductor_cli.core.errors import ConductorUnusable, Failure, PolicyError
+from conductor_cli.core.errors import ConductorUnusable, Failure, LimitReached, PolicyError
 from conductor_cli.core.events import Mode
 from conductor_cli.core.ledger import NO_DAY_LIMITS, DayBudget, Ledger, Reservation
 from conductor_cli.core.plan import PlanRules
@@ -31,6 +32,7 @@ from conductor_cli.core.question import Question
 from conductor_cli.core.tools import CALLS_PER_RUN, OfferedTool, RunTools, ToolBox
 from conductor_cli.core.usage import NO_USAGE, Price, Usage
 from conductor_cli.models.base import Model
+from conductor_cli.run.budget import RAISE_IT, CallBudget
 from conductor_cli.run.circuits import BreakerRules, Circuits
 from conductor_cli.state.interfaces import AttachmentStore, Spending
 
@@ -109,6 +111,7 @@ class Conductor:
     circuits: Circuits | None = None  # Which workers are skipped, in all runs that share them; None skips nobody
     revises: bool = False  # Where no worker can do a step, the planner is asked once for the rest of the plan
     daily_spend: Spending | None = None  # Records each call, and holds all runs of a day to its limits
+    budget: CallBudget | None = None  # What many runs at once are paid from
     tools: RunTools | None = None  # Those that workers may call
     attachments: AttachmentStore | None = None  # It has the bytes of images and documents
     origin: str = ""  # Who asks, as the trace says it
@@ -173,11 +176,17 @@ def new_run_id(now: datetime) -> str:
     return f"{now:%Y%m%d-%H%M%S}-{now.microsecond:05x}{secrets.token_hex(1)[0]}"
 
 
+_RANKS: Final = count()
+
+
 class RunResources:
     """One for each run that a user starts. A call that waits here holds nothing that another call needs to end."""
 
     def __init__(self, conductor: Conductor) -> None:
         self.ledger = Ledger(conductor.limits)
+        self._rank = next(_RANKS)  # Where runs wait for the same money, the older one goes first
+        self._shared: dict[int, Reservation] = {}
+        """For each call under way, by the id of its reservation: what is reserved for it in the budget of all runs."""
         self.call_slots = asyncio.Semaphore(conductor.limits.parallel)
         """As many calls at once as the run allows; substitutes and nested runs need a slot too."""
         self.revisions_left = 1  # How often the rest of a plan may still be planned anew, nested runs included
@@ -226,7 +235,28 @@ class RunResources:
 
     async def reserve(self, tokens_in: int, answer: int, price: Price | None, worker: Worker | None) -> Reservation:
         """Reserve tokens and money for a call of `worker`, of the planner for None. Raises `LimitReached`."""
+        budget = self._conductor.budget
+        if budget is None:
+            return await self._reserve(tokens_in, answer, price, worker)
+        # First here: what a call of this run then waits for is held by calls that have all of theirs.
+        shared = await budget.reserve(tokens_in, answer, price, self._rank)
+        try:
+            reservation = await self._reserve(tokens_in, shared.answer, price, worker)
+        except BaseException:
+            budget.settle(shared, NO_USAGE)
+            raise
+        self._shared[id(reservation)] = shared
+        return reservation
 
+    def check_cut(self, reservation: Reservation, wanted: int) -> None:
+        """Raise `LimitReached` for a reply at its end if the budget of all runs left it fewer tokens than `wanted`."""
+        shared = self._shared.get(id(reservation))
+        if shared is not None and shared.answer < wanted:
+            raise LimitReached(
+                "the limit of all runs has cut a reply to what was left", hint=RAISE_IT, reason="limit_cost_all"
+            )
+
+    async def _reserve(self, tokens_in: int, answer: int, price: Price | None, worker: Worker | None) -> Reservation:
         def decide(today: DayBudget) -> Reservation | None:
             return self.ledger.reserve(tokens_in, answer, price, call=worker is not None, today=today)
 
@@ -249,6 +279,9 @@ class RunResources:
     def settle(self, reservation: Reservation, usage: Usage, *, cached: bool, failed: bool) -> None:
         """A call has ended. Its reply came from the response cache (`cached`), or is not used (`failed`)."""
         self.ledger.settle(reservation, usage)
+        shared = self._shared.pop(id(reservation), None)
+        if shared is not None and self._conductor.budget is not None:
+            self._conductor.budget.settle(shared, NO_USAGE if cached else usage)
         if self._conductor.daily_spend:
             self._conductor.daily_spend.settle(reservation, NO_USAGE if cached else usage, failed=failed)
         self._times_freed += 1

@@ -140,7 +140,8 @@ class PlanStream:
         )
         price, resources = state.conductor.price, state.resources
         async with resources.turn(self._model):
-            reservation = await resources.reserve(prompt_tokens(request.messages), request.max_tokens or 0, price, None)
+            wanted = request.max_tokens or 0
+            reservation = await resources.reserve(prompt_tokens(request.messages), wanted, price, None)
             # The seed and the rank rise with each attempt, or the model would repeat its plan.
             retries = self._attempt - 1
             request = replace(
@@ -154,6 +155,7 @@ class PlanStream:
             try:
                 done = await read_chunks(self._model.stream(request), self._take, state.conductor.timeouts)
                 if not done and self._truncated and not self._complete and not self._context.single:
+                    resources.check_cut(reservation, wanted)
                     raise PlanError("the plan was cut off at the token limit", line=self._text[-200:].strip())
                 if not done and not self._complete:
                     self._announce(self._parser.end())

@@ -40,7 +40,7 @@ from conductor_cli.app.batch import (
 )
 from conductor_cli.core.errors import ConductorError, Failure, StateUnavailable, TakenOver
 from conductor_cli.core.terminal_text import one_line
-from conductor_cli.evals.cost import Budget
+from conductor_cli.run.budget import Budget
 from conductor_cli.server.access import MAX_UPLOAD, UPLOADS, Principal, describe_error, principal_from, principal_of
 from conductor_cli.server.answers import answering
 from conductor_cli.server.api.bodies import refused

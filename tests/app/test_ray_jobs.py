@@ -1,0 +1,123 @@
+"""The budget of a job over several machines, whose calls are all counted by one actor."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from conductor_cli.app.ray_jobs import SILENT_SECONDS, NodeBudget, _Node
+from conductor_cli.core.errors import Failure, LimitReached
+from conductor_cli.core.ledger import Reservation
+from conductor_cli.core.usage import Price, Usage
+from conductor_cli.run.budget import CallBudget, read_spent
+
+MOST = 1000  # Tokens of an answer, which costs a dollar then
+PRICE = Price(input=Decimal(0), output=Decimal(1000))
+
+
+class Actor:
+    """An object whose methods are called as those of an actor of Ray: everything goes as bytes."""
+
+    def __init__(self, target: NodeBudget) -> None:
+        self._target = target
+
+    def __getattr__(self, name: str) -> Any:
+        return _Method(getattr(self._target, name))
+
+
+@dataclass
+class _Method:
+    call: Callable[..., Any]
+
+    def remote(self, *arguments: Any) -> asyncio.Future[Any]:
+        result = asyncio.get_running_loop().create_future()
+        result.set_result(self.call(*pickle.loads(pickle.dumps(arguments))))
+        return result
+
+
+@dataclass(frozen=True)
+class Result:
+    cost: Decimal
+
+
+@asynccontextmanager
+async def opener(budget: CallBudget | None) -> AsyncIterator[Callable[[Any], Awaitable[Result]]]:
+    """What is asked makes two calls, each of which uses all that it may."""
+    assert budget is not None
+
+    async def ask(row: Any) -> Result:
+        spent = Decimal(0)
+        for _ in range(2):
+            reservation = await budget.reserve(0, MOST, PRICE, 0)
+            await asyncio.sleep(0)
+            budget.settle(reservation, Usage(cost=reservation.cost))
+            spent += reservation.cost
+        return Result(spent)
+
+    yield ask
+
+
+def test_all_nodes_together_spend_no_cent_too_much(tmp_path: Path) -> None:
+    record = tmp_path / "spent.jsonl"
+    actor = Actor(NodeBudget(Decimal("7.5"), Decimal(1), Decimal(0), record))
+
+    async def asked() -> list[Any]:
+        nodes = [_Node(opener, actor) for _ in range(3)]
+        rows = [pickle.dumps(number) for number in range(8)]
+        batches = await asyncio.gather(*(node({"number": list(range(8)), "row": rows}) for node in nodes))
+        for node in nodes:
+            assert node._beating is not None
+            node._beating.cancel()
+            node._ask = None  # nothing is left to close
+        return [pickle.loads(result) for batch in batches for result in batch["result"]]
+
+    results = asyncio.run(asked())
+    assert Decimal("6.5") < read_spent(record)[0] <= Decimal("7.5")
+    whole = [result for result in results if isinstance(result, Result)]
+    assert whole
+    assert all(result is None or isinstance(result, Result) or result.reason == "limit_cost_all" for result in results)
+
+
+def test_what_a_dead_node_has_reserved_counts_as_spent() -> None:
+    """Others do not wait for it for ever; and where it is alive after all, nothing counts twice."""
+    now = 0.0
+    budget = NodeBudget(Decimal(3), Decimal(0), Decimal(3), None, lambda: now)
+    assert budget.start("dead")
+    held = budget.reserve("dead", 0, MOST, PRICE)
+    assert isinstance(held, Reservation)
+    assert budget.start("alive") is None, "the first may cost all of it"
+    now = SILENT_SECONDS + 1
+    assert budget.start("alive")
+    assert budget._budget.spent == Decimal(1)
+    budget.settle("dead", held, Usage(cost=Decimal("0.5")))
+    budget.finish("dead", Decimal("0.5"))
+    assert budget._budget.spent == Decimal(1)
+    for _ in range(2):
+        room = budget.reserve("alive", 0, MOST, PRICE)
+        assert isinstance(room, Reservation)
+        budget.settle("alive", room, Usage(cost=Decimal(1)))
+    failure = budget.reserve("alive", 0, MOST, PRICE)
+    assert isinstance(failure, Failure)
+    assert failure.reason == "limit_cost_all"
+    assert budget.start("alive") is False
+
+
+def test_a_call_without_room_is_told_on_its_node() -> None:
+    actor = Actor(NodeBudget(Decimal("0.1"), Decimal(0), Decimal(0), None))
+
+    async def ask() -> str:
+        node = _Node(opener, actor)
+        assert node._budget is not None
+        try:
+            await node._budget.reserve(0, MOST, PRICE, 0)
+        except LimitReached as error:
+            return error.reason
+        return ""
+
+    assert asyncio.run(ask()) == "limit_cost_all"
