@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core.errors import UsageError
-from conductor_cli.core.plan import Plan, Step
+from conductor_cli.core.plan import Plan, PlanRules, Step
 from conductor_cli.core.plan_file import format_plan_file, parse_plan_file
 from conductor_cli.core.pool import Limits
 from conductor_cli.core.question import File, Question
+from tests.core.strategies import json_values, limits, plans_for, questions
 
 PLAN = Plan(steps=(Step(worker="ann", subtask="Add."), Step(worker="bob", subtask="Check.", access=(1,))))
 
@@ -53,12 +55,54 @@ def test_a_broken_file_says_where_and_what_was_expected(text: str, said: str) ->
     assert said in caught.value.message
 
 
-@given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
-def test_any_text_is_a_plan_or_a_usage_error(text: str) -> None:
+RULES = PlanRules(workers=("ann", "bob", "cyd"))
+
+
+@st.composite
+def plan_files(draw: st.DrawFn) -> dict[str, Any]:
+    """What a plan file holds, for any question, plan and limits."""
+    plan = draw(plans_for(RULES, st.text(max_size=20)))
+    return dict(json.loads(format_plan_file(draw(questions), plan, draw(limits))))
+
+
+@st.composite
+def damaged_plan_files(draw: st.DrawFn) -> dict[str, Any]:
+    """A plan file in which a field, or a field of a step, is missing or anything else."""
+    damaged = draw(plan_files())
+    place = draw(st.sampled_from([damaged, *damaged["steps"]]))
+    name = draw(st.sampled_from(sorted(place)))
+    if draw(st.booleans()):
+        place[name] = draw(json_values)
+    else:
+        del place[name]
+    return damaged
+
+
+@given(plan_files())
+def test_any_plan_that_is_written_is_read_and_written_alike(written: dict[str, Any]) -> None:
+    read = parse_plan_file(json.dumps(written), "plan.json")
+    kept_limits = Limits(**{name.removeprefix("limits."): value for name, value in read.limits.items()})
+    assert json.loads(format_plan_file(read.question, read.plan, kept_limits)) == written
+
+
+@given(damaged_plan_files())
+def test_a_damaged_plan_is_a_plan_or_a_usage_error_that_names_the_file(
+    damaged: dict[str, Any],
+) -> None:
     try:
-        parse_plan_file(text, "plan.json")
-    except UsageError:
+        read = parse_plan_file(json.dumps(damaged), "plan.json")
+    except UsageError as error:
+        message = error.message
+    else:
+        assert len(read.plan.steps) == len(damaged["steps"])
         return
+    assert message.startswith("plan.json is not a plan: ")
+
+
+@given(st.text() | json_values.map(json.dumps))
+def test_a_text_that_is_no_object_with_steps_is_a_usage_error(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^plan\.json is "):
+        parse_plan_file(text, "plan.json")
 
 
 def test_what_breaks_lines_is_an_escape_in_the_file() -> None:

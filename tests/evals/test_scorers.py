@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from conductor_cli.evals import scorers
 from conductor_cli.evals.scorers import SCORERS
+from tests.growth import assert_grows_linearly
 
 FOUR = ("red", "green", "a cat", "none of them")
 
@@ -182,17 +183,28 @@ def test_the_rule_of_rlpr_compares_texts_then_numbers(said: str, answer: str, sa
 
 @pytest.mark.timeout(60)  # work that grows with the square takes longer
 @pytest.mark.parametrize(
-    "hostile",
+    ("pattern", "size"),
     [
-        "1," * 200_000, "9" * 1_000_000, "answer:" * 100_000, "(" * 500_000, "*_" * 300_000, "the answer is " * 50_000,
-        "\\boxed{" * 100_000, "1,111" * 100_000, "-" * 500_000, "A) " * 200_000, "\n" * 500_000, "so " * 200_000,
-        "1e1" * 200_000, "'" * 500_000, "." * 500_000, "\\boxed{ " + " " * 500_000, "answer is" + " *" * 200_000,
+        ("1,", 100_000), ("9", 500_000), ("answer:", 50_000), ("(", 250_000), ("*_", 150_000),
+        ("the answer is ", 25_000), ("\\boxed{", 50_000), ("1,111", 50_000), ("-", 250_000),
+        ("A) ", 100_000), ("\n", 250_000), ("so ", 100_000), ("1e1", 100_000), ("'", 250_000),
+        (".", 250_000),
     ],
-    ids=range(17),
 )  # fmt: skip
 @pytest.mark.parametrize("scorer", ["exact", "number", "choice"])
-def test_no_text_takes_long_to_score(scorer: str, hostile: str) -> None:
-    right(scorer, hostile, "4" if scorer == "number" else "A", FOUR)
+def test_the_time_to_score_a_text_grows_with_its_length(scorer: str, pattern: str, size: int) -> None:
+    answer = "4" if scorer == "number" else "A"
+    assert_grows_linearly(lambda text: right(scorer, text, answer, FOUR), lambda size: pattern * size, size)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("begin", "pattern"), [("\\boxed{ ", " "), ("answer is", " *")])
+@pytest.mark.parametrize("scorer", ["exact", "number", "choice"])
+def test_the_time_to_score_a_text_after_an_announcement_grows_with_its_length(
+    scorer: str, begin: str, pattern: str
+) -> None:
+    answer = "4" if scorer == "number" else "A"
+    assert_grows_linearly(lambda text: right(scorer, text, answer, FOUR), lambda size: begin + pattern * size, 150_000)
 
 
 def test_choices_that_differ_by_case_alone_are_told_apart() -> None:

@@ -21,6 +21,7 @@ from conductor_cli.core.profile import labels_of
 from tests.core.plan_formats.gbnf import Grammar
 from tests.core.plan_formats.reading import arrivals, plan_in, read
 from tests.core.strategies import json_values, plans_for, terms_for_tests
+from tests.growth import assert_grows_linearly
 
 NATIVE, JSON, PUBLISHED = (PLAN_FORMATS[name] for name in ("native", "json", "published"))
 RULES = PlanRules(workers=("ann", "bob", "cyd"))
@@ -330,9 +331,13 @@ def test_bars_inside_a_subtask_stay_in_it(order: tuple[str, str, str]) -> None:
         *(("published", lists("[0]", f'["Add{end}"]', "[[]]"), " ") for end in ('".{}x', "{}x")),
     ],
 )
-def test_a_line_of_one_sign_is_read_at_once(name: str, text: str, signs: str) -> None:
+def test_the_time_to_read_a_line_of_one_sign_grows_with_its_length(name: str, text: str, signs: str) -> None:
     for sign in signs:
-        read(name, [text.replace("{}", sign * 200_000)], CONTEXTS[name])
+        assert_grows_linearly(
+            lambda line: read(name, [line], CONTEXTS[name]),
+            lambda size, sign=sign: text.replace("{}", sign * size),  # type: ignore[misc]
+            100_000,
+        )
 
 
 def test_a_subtask_may_go_on_over_lines() -> None:
