@@ -48,20 +48,23 @@ class Figure:
         """The figure as a row: what, measured, at most, whether it holds, remarks."""
         if self.bound is None:
             return self.what, shown(self.value, self.unit), "", "", self.also
-        mark = "pass" if self.holds else "FAIL"
+        mark = "pass" if self.holds else "**FAIL**"
         bound = ("≥ " if self.least else "") + shown(self.bound, self.unit)
         return self.what, shown(self.value, self.unit), bound, mark, self.also
 
 
 class Table(NamedTuple):
-    """The result of one benchmark. `about` says how it was measured."""
+    """The result of one benchmark. `about` says how it was measured, `error` why it did not finish."""
 
     title: str
     about: str
     figures: Sequence[Figure]
+    error: str = ""
 
     def markdown(self) -> str:
         """The table under its heading, its columns aligned for a reader of the plain text."""
+        if self.error:
+            return f"## {self.title}\n\n**FAIL**: {self.error}\n"
         rows = [HEADS, *(figure.cells() for figure in self.figures)]
         widths = [max(2, *(len(row[column]) for row in rows)) for column in range(len(HEADS))]
         right = [name in {"measured", "at most"} for name in HEADS]

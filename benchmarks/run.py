@@ -11,19 +11,18 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import psutil
+from figures import Table
 from small import TABLES
 
 import conductor_cli
-
-if TYPE_CHECKING:
-    from figures import Table
 
 NAMES: Final = (
     "start", "chat", "tools", "overlap", "schedule", "stream", "memory", "traces", "learning", "serve",
@@ -53,20 +52,45 @@ measured in the same run; no figure is compared with one from elsewhere.
 
 
 def judged(tables: Sequence[Table], head: Sequence[str], results: Path | None) -> int:
-    """Print which bounds do not hold, and write the tables to a file. Returns 1 if there are any."""
-    failed = [f"{table.title}: {figure.what}" for table in tables for figure in table.figures if not figure.holds]
-    verdict = f"Bounds that do not hold: {', '.join(failed)}." if failed else "All bounds hold."
-    print(verdict)
+    """Print last which bounds do not hold, and write all to a file. Returns 1 if there are any."""
+    lines = [line for table in tables for line in failures_of(table)]
+    verdict = "\n".join([summary(tables, len(lines)), *(f"- {line}" for line in lines)])
     if results is not None:
-        results.write_text("\n".join([*head, verdict, "", *(table.markdown() for table in tables)]), encoding="utf-8")
-    return 1 if failed else 0
+        texts = [*head, verdict, "", *(table.markdown() for table in tables)]
+        results.write_text("\n".join(texts), encoding="utf-8")
+    print(verdict)
+    return 1 if lines else 0
+
+
+def summary(tables: Sequence[Table], failures: int) -> str:
+    """How many bounds there are, and how many of them do not hold."""
+    bounds = sum(figure.bound is not None for table in tables for figure in table.figures)
+    if failures:
+        return f"**FAIL**: {failures} of {bounds} bounds do not hold, or could not be measured:\n"
+    return f"All bounds hold: {bounds} of {bounds}."
+
+
+def failures_of(table: Table) -> Iterator[str]:
+    """A line for each bound that does not hold, with both values; or one for what did not finish."""
+    if table.error:
+        yield f"**FAIL** {table.title}: {table.error}"
+    for figure in table.figures:
+        if not figure.holds:
+            what, measured, bound, mark, _ = figure.cells()
+            limit = bound if figure.least else f"at most {bound}"
+            yield f"{mark} {table.title}: {what}: {measured}, and the bound is {limit}"
 
 
 def measured(name: str) -> Table:
-    """One benchmark, printed as soon as it is done."""
+    """One benchmark, printed as soon as it is done. One that fails does not keep the others from being run."""
     print(f"measuring {name} …", file=sys.stderr)
     measure = TABLES[name] if name in TABLES else importlib.import_module(f"bench_{name}").measure
-    table: Table = measure()
+    try:
+        table: Table = measure()
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it was, the summary says it
+        traceback.print_exc()
+        reason = str(error) or type(error).__name__
+        table = Table(name, "", (), error=f"it did not finish: {reason}")
     print(table.markdown(), flush=True)
     return table
 
