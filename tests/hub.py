@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tests.servers import SeenStep, Wire, loopback
+from tests.servers import SeenRequest, Wire, loopback
 
 SMALL = 1024
 """Files below this many bytes are kept in git, as the hub does with what is not in large file storage."""
@@ -93,7 +93,7 @@ class Hub:
         return self.front.url
 
     @property
-    def fetched(self) -> list[SeenStep]:
+    def fetched(self) -> list[SeenRequest]:
         """The requests for bytes."""
         return [seen for seen in self.back.requests if seen.method == "GET"]
 
@@ -111,7 +111,7 @@ class Hub:
         place.revisions[revision] = name
         return name
 
-    async def _front(self, seen: SeenStep, wire: Wire) -> None:
+    async def _front(self, seen: SeenRequest, wire: Wire) -> None:
         if self.refusals:
             refusal = self.refusals.pop(0)
             await self._say(wire, refusal.status, refusal.headers, refusal.body if seen.method != "HEAD" else b"")
@@ -153,7 +153,7 @@ class Hub:
             return found
         return found | {"lfs": {"sha256": self.etag or sha256(data), "size": size, "pointerSize": 134}}
 
-    async def _resolve(self, seen: SeenStep, wire: Wire, repo: str, revision: str, file: str) -> None:
+    async def _resolve(self, seen: SeenRequest, wire: Wire, repo: str, revision: str, file: str) -> None:
         place = self.repos[repo]
         commit = place.revisions.get(revision, revision)
         files = place.commits.get(commit)
@@ -167,7 +167,7 @@ class Hub:
         else:
             await self._large(wire, repo, commit, file)
 
-    async def _small(self, seen: SeenStep, wire: Wire, repo: str, commit: str, file: str) -> None:
+    async def _small(self, seen: SeenRequest, wire: Wire, repo: str, commit: str, file: str) -> None:
         data = self.repos[repo].commits[commit][file]
         headers = {"X-Repo-Commit": commit, "ETag": f'"{self.etag or git_hash(data)}"'}
         if "/resolve/" in seen.path:
@@ -188,7 +188,7 @@ class Hub:
         }
         await self._say(wire, 302, headers)
 
-    async def _back(self, seen: SeenStep, wire: Wire) -> None:
+    async def _back(self, seen: SeenRequest, wire: Wire) -> None:
         if self.cdn_refusals:
             refusal = self.cdn_refusals.pop(0)
             await self._say(wire, refusal.status, refusal.headers, refusal.body)
@@ -199,7 +199,7 @@ class Hub:
         )
         await self._body(seen, wire, data, self.faults.pop(0) if self.faults else None)
 
-    async def _body(self, seen: SeenStep, wire: Wire, data: bytes, fault: Fault | None) -> None:
+    async def _body(self, seen: SeenRequest, wire: Wire, data: bytes, fault: Fault | None) -> None:
         kind = fault.kind if fault else ""
         if kind == "mute":
             await wire.stall()

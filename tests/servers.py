@@ -41,7 +41,7 @@ def litellm_ready() -> None:
 
 
 @dataclass
-class SeenStep:
+class SeenRequest:
     """One request as the server saw it. `closed` is set when the client closes before the answer is complete."""
 
     method: str
@@ -115,7 +115,7 @@ def reset(writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
 
 
-Script = Callable[[SeenStep, Wire], Awaitable[None]]
+Script = Callable[[SeenRequest, Wire], Awaitable[None]]
 
 
 class Server:
@@ -123,7 +123,7 @@ class Server:
 
     def __init__(self, script: Script, tls: ssl.SSLContext | None = None) -> None:
         self.script = script
-        self.requests: list[SeenStep] = []
+        self.requests: list[SeenRequest] = []
         self.asked = threading.Event()
         self.connections = 0
         self.port = 0
@@ -161,7 +161,7 @@ class Server:
         finally:
             writer.close()
 
-    async def _answer(self, seen: SeenStep, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    async def _answer(self, seen: SeenRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
         wire = Wire(writer, asyncio.Event())
         watch = asyncio.create_task(_watch(reader, seen, wire))
         await self.script(seen, wire)
@@ -232,7 +232,7 @@ class _Connection(asyncio.StreamReaderProtocol):
             self._known.remove(self._own)
 
 
-async def _read(reader: asyncio.StreamReader, early: bytes) -> SeenStep | None:
+async def _read(reader: asyncio.StreamReader, early: bytes) -> SeenRequest | None:
     try:
         head = early + await reader.readuntil(b"\r\n\r\n")
     except (asyncio.IncompleteReadError, ConnectionError):
@@ -243,10 +243,10 @@ async def _read(reader: asyncio.StreamReader, early: bytes) -> SeenStep | None:
     }
     body = await reader.readexactly(int(headers.get("content-length", "0")))
     method, path, _ = first.split(" ", 2)
-    return SeenStep(method, path, headers, body, time.monotonic())
+    return SeenRequest(method, path, headers, body, time.monotonic())
 
 
-async def _watch(reader: asyncio.StreamReader, seen: SeenStep, wire: Wire) -> bytes:
+async def _watch(reader: asyncio.StreamReader, seen: SeenRequest, wire: Wire) -> bytes:
     """The first byte of the next request, or the moment the client closed."""
     early = b""
     with suppress(ConnectionError, ssl.SSLError):
@@ -279,7 +279,7 @@ def usage(read: int = 11, written: int = 7, **more: Any) -> dict[str, Any]:
 class Speaker:
     """Speaks one of OpenAI's two streaming protocols or Anthropic's, whichever the path asks for."""
 
-    seen: SeenStep
+    seen: SeenRequest
     wire: Wire
     calls: int = 0
     """How many tool calls there were."""
@@ -409,7 +409,7 @@ class Speaker:
 def saying(*frames: Any, done: bool = True) -> Script:
     """A script that streams `frames` and ends well."""
 
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         await wire.head()
         await wire.frames(*frames, *(["[DONE]"] if done else []))
 
@@ -446,7 +446,7 @@ def aimock() -> Iterator[str]:
 def proxy(target: Loopback) -> Loopback:
     """A proxy that tunnels every CONNECT to `target`, whatever name was asked for, and answers nothing else."""
 
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         raise NotImplementedError
 
     server = Loopback(script)

@@ -25,7 +25,7 @@ from typing import Any, Final
 from conductor_cli.app.rehearsal import DEMO_QUESTION
 from scripts.faults.desk import homes, serving
 from tests.cli.stage import COMMAND, SOURCE, Stage
-from tests.servers import Loopback, SeenStep, Wire, delta, usage
+from tests.servers import Loopback, SeenRequest, Wire, delta, usage
 
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "conductor-llm/clients"
 HERE: Final = Path(__file__).parent
@@ -42,7 +42,7 @@ class Script:
     status: int = 200
     seen: list[dict[str, Any]] = field(default_factory=list)
 
-    async def __call__(self, seen: SeenStep, wire: Wire) -> None:
+    async def __call__(self, seen: SeenRequest, wire: Wire) -> None:
         """Answer one request: by a call where a tool is asked for, else with `ANSWER`."""
         body = seen.json
         if "the one word: ready" not in str(body["messages"]):
@@ -177,7 +177,7 @@ CHECKS: Final[Mapping[str, Callable[[Desk, str], str]]] = {
 
 @contextmanager
 def _desk() -> Iterator[Desk]:
-    async def answer(_: SeenStep, wire: Wire) -> None:
+    async def answer(_: SeenRequest, wire: Wire) -> None:
         await wire.json({"error": {"message": "this is another server"}}, 400)
 
     with tempfile.TemporaryDirectory(prefix="conductor-clients-") as place, ExitStack() as stack:

@@ -53,7 +53,7 @@ from conductor_cli.views.trace_text import page_text, trace_lines
 from scripts.faults.wire import Recorder
 from tests import media_files, tiny_gguf
 from tests.core.plan_formats.reading import read
-from tests.servers import SeenStep, Speaker
+from tests.servers import SeenRequest, Speaker
 
 WORKERS: Final = ("alpha", "beta", "gamma")
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a directory of our own is made in it
@@ -309,7 +309,7 @@ def _plans(name: str) -> list[bytes]:
 async def _spoken(path: str) -> bytes:
     """A reply with thinking, text and a call of a tool, as a server says it that is asked at this path."""
     recorder = Recorder()
-    speaker = Speaker(SeenStep("POST", path, {}, b"", 0.0), recorder)
+    speaker = Speaker(SeenRequest("POST", path, {}, b"", 0.0), recorder)
     await speaker.begin()
     await speaker.think("hm", "s")
     await speaker.say("Par")

@@ -30,7 +30,7 @@ from scripts.faults.tries import Outcome, Tries
 from tests.cli.stage import refuses, says
 from tests.cli.test_model import entry
 from tests.hub import hub
-from tests.servers import SeenStep, Wire
+from tests.servers import SeenRequest, Wire
 from tests.tiny_gguf import make
 
 INTERRUPTED: Final = 130  # the exit code of a command that SIGINT has ended
@@ -90,7 +90,7 @@ def _ask_in_vain(at: Desk) -> None:
     at.stage.plan = "alpha | - | Find it out.\nbeta | 1 | Answer it."
     answered = []
 
-    async def once(seen: SeenStep, wire: Wire) -> None:
+    async def once(seen: SeenRequest, wire: Wire) -> None:
         answered.append(seen)
         await (says("alpha answers") if len(answered) == 1 else refuses(500))(seen, wire)
 

@@ -16,7 +16,7 @@ from conductor_cli.tools.servers import ToolServer
 from conductor_cli.tools.session import McpToolBox
 from scripts.faults.tries import Outcome, Tries
 from scripts.faults.wire_faults import FAULTS, Fault, FaultServer
-from tests.servers import SeenStep
+from tests.servers import SeenRequest
 
 TEXT: Final = "The sum of 17 and 25 is 42, and that is all that there is to say about it."
 REQUESTS: Final = {"initialize": 1, "tools/list": 3, "tools/call": 4}
@@ -84,7 +84,7 @@ async def _use(server: FaultServer, *, must_be_right: bool) -> list[str]:
     return [] if is_right or 1 <= len(said.strip().splitlines()) <= 3 else [f"not explained: {said!r:.300}"]
 
 
-async def _answer(seen: SeenStep) -> list[bytes]:
+async def _answer(seen: SeenRequest) -> list[bytes]:
     """The double: it answers one request in one event, and a notification in none."""
     asked = seen.json
     reply = {"jsonrpc": "2.0", "id": asked.get("id"), "result": _result(asked)}

@@ -32,7 +32,7 @@ from conductor_cli.models.litellm import preload_litellm
 from scripts.faults.desk import homes
 from scripts.faults.tries import Outcome, Tries
 from scripts.faults.wire_faults import FAULTS, REFUSE, Fault, FaultServer
-from tests.servers import SeenStep, Speaker, Wire
+from tests.servers import SeenRequest, Speaker, Wire
 
 APIS: Final = {
     "chat": 'kind = "openai-compatible"\nbase_url = "{url}/v1"\nmodel = "{name}"',
@@ -220,7 +220,7 @@ class Double:
     def __init__(self) -> None:
         self.billed: Counter[str] = Counter()
 
-    async def reply(self, seen: SeenStep) -> list[bytes]:
+    async def reply(self, seen: SeenRequest) -> list[bytes]:
         prompt = "\n".join(_texts(seen.json))
         found = re.search(r"\b[ctr][0-9a-f]{8}\b", prompt)
         tag = found[0] if found else ""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal
 
-from tests.servers import SeenStep, Server, Wire
+from tests.servers import SeenRequest, Server, Wire
 
 Promise = Literal["explained", "right", "as sent"]
 """What must come of a fault: what is right, or explained; only what is right; what the server sent, where nothing in
@@ -21,14 +21,16 @@ EVENTS: Final = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
 ECHO: Final = "you sent HEAD"  # what a server says with the request's headers in place of HEAD, the key among them
 DRIP_SECONDS: Final = 0.05  # between the bytes of an answer that would take longer than any timeout
 
-Reply = Callable[[SeenStep], Awaitable[list[bytes]]]  # the events with which a double answers; the call is billed then
+Reply = Callable[
+    [SeenRequest], Awaitable[list[bytes]]
+]  # the events with which a double answers; the call is billed then
 
 
 @dataclass
 class Exchange:
     """One request, and what can be done to its answer."""
 
-    seen: SeenStep
+    seen: SeenRequest
     wire: Wire
     double: Reply
 
@@ -78,7 +80,7 @@ class FaultServer(Server):
         """Have `fault` strike from now on; calls are counted anew."""
         self.fault, self._first, self._last, self._calls = fault, first, last, 0
 
-    async def _reply(self, seen: SeenStep, wire: Wire) -> None:
+    async def _reply(self, seen: SeenRequest, wire: Wire) -> None:
         x = Exchange(seen, wire, self._double)
         if not seen.body:
             await x.status(200, json.dumps(self._models))

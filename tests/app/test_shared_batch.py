@@ -108,7 +108,9 @@ def test_each_question_is_asked_once_and_every_machine_has_all_answers(machines:
         assert [json.loads(line)["id"] for line in failed_path(each.answers).read_text().splitlines()] == ["q13"]
 
 
-def test_what_a_killed_machine_had_is_asked_by_another_alone(machines: list[Machine]) -> None:
+def test_what_a_killed_machine_had_is_asked_by_another_and_it_asks_nothing_when_it_is_back(
+    machines: list[Machine],
+) -> None:
     """Its lease has to run out first; lines that it has written are sent by it, and not asked again there."""
     one, two, _ = machines
 
@@ -239,7 +241,9 @@ def test_what_others_have_spent_counts_before_anything_is_asked(machines: list[M
 @pytest.mark.parametrize(
     "failure", [Failure(kind="key", message="refused"), Failure(kind="unreachable", message="away", reason="state")]
 )
-def test_a_failure_that_is_not_of_questions_frees_them_for_others(machines: list[Machine], failure: Failure) -> None:
+def test_a_failure_that_says_nothing_about_questions_frees_them_for_others(
+    machines: list[Machine], failure: Failure
+) -> None:
     """Such as a refused key, or a database that is away when a call is held."""
     one, two, _ = machines
 

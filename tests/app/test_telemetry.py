@@ -16,7 +16,7 @@ from conductor_cli.app.telemetry import exporter_names, watch_run
 from conductor_cli.core import events as ev
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from tests.cli.stage import TWO, Stage, says
-from tests.servers import SeenStep, Wire, loopback
+from tests.servers import SeenRequest, Wire, loopback
 
 OTLP = "opentelemetry.proto.collector.trace.v1.trace_service_pb2"
 FOLDER = Path(__file__).parents[1] / "traces"
@@ -149,13 +149,15 @@ def test_a_run_is_a_tree_of_spans_with_tokens(stage: Stage, monkeypatch: pytest.
     assert tokens_of(list(found.values())) == run.usage.tokens
 
 
-def test_a_collector_is_sent_spans_and_texts_if_they_are_wanted(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_collector_is_sent_spans_and_texts_where_they_are_asked_for(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A receiver of OTLP gets what the variables name: texts if they are wanted, never a key."""
     service = pytest.importorskip(OTLP)
     KNOWN_SECRETS.add("sk-a-key-that-was-read")
     stage.models["alpha"] = says("the key is sk-a-key-that-was-read")
 
-    async def receive(seen: SeenStep, wire: Wire) -> None:
+    async def receive(seen: SeenRequest, wire: Wire) -> None:
         await wire.head(200, "application/x-protobuf")
 
     with loopback(receive) as collector:

@@ -23,7 +23,7 @@ from conductor_cli.models.router import SUFFIX, Router, RouterFile, read_planner
 from tests.cli.billing import Provider
 from tests.cli.billing import cases as billed_cases
 from tests.cli.stage import Stage, says
-from tests.servers import SeenStep, Wire
+from tests.servers import SeenRequest, Wire
 from tests.tiny_gguf import make
 
 pytest.importorskip("cma")
@@ -170,7 +170,7 @@ LESSON = "Give code to beta."
 def planner_that_learns(stage: Stage) -> None:
     """The planner gives everything to alpha, until its prompt has a lesson, which it writes itself when it reflects."""
 
-    async def plan(seen: SeenStep, wire: Wire) -> None:
+    async def plan(seen: SeenRequest, wire: Wire) -> None:
         texts = [str(message["content"]) for message in seen.json["messages"]]
         question = texts[-1].rpartition("Question:")[2]
         if "Write better advice" in texts[-1]:

@@ -61,7 +61,9 @@ def find(load: Any, job: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
     return lambda what, number: asyncio.run(live.main(given, time.monotonic(), what, number))
 
 
-def test_a_second_process_takes_the_prefix_from_disk(job: Path, find: Callable[[str, int], Any]) -> None:
+def test_a_second_process_takes_the_prefix_from_disk_and_writes_the_forced_plan(
+    job: Path, find: Callable[[str, int], Any]
+) -> None:
     """The whole prefix is remembered, the plan is the forced one, and the token that was to be refused was refused."""
     first, second = find("plan", 40), run("live_conductor.py", job, "plan", "40")
     assert first["cached"] == 0
@@ -91,7 +93,9 @@ def test_the_naive_script_writes_the_plan_in_json(job: Path) -> None:
     assert 0 < found["took"]["import"] < found["took"]["load"] < found["took"]["first token"] < found["took"]["plan"]
 
 
-def test_a_crashed_script_is_run_on_plain_weights(load: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_naive_script_that_crashes_is_run_on_weights_as_they_are(
+    load: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The table says which signal ended it; a script that fails otherwise ends the benchmark."""
     bench = load("bench_conductor")
     monkeypatch.setattr(bench, "HERE", tmp_path)

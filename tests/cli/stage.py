@@ -20,7 +20,7 @@ import pytest
 import typer.main
 
 from conductor_cli.cli import entry
-from tests.servers import Loopback, Script, SeenStep, Wire, delta, loopback, usage
+from tests.servers import Loopback, Script, SeenRequest, Wire, delta, loopback, usage
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 COMMAND = (sys.executable, "-m", "conductor_cli")
@@ -54,7 +54,7 @@ class Done:
 def sends(*frames: Any) -> Script:
     """A model that streams these frames."""
 
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         await wire.head()
         await wire.frames(*frames)
 
@@ -69,7 +69,7 @@ def says(*pieces: str, finish: str = "stop", read: int = 11, written: int = 7) -
 def stalls(*pieces: str) -> Script:
     """A model that streams `pieces` and then nothing until the client goes."""
 
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         await wire.head()
         await wire.frames(*map(delta, pieces))
         await wire.stall()
@@ -80,7 +80,7 @@ def stalls(*pieces: str) -> Script:
 def breaks(*pieces: str) -> Script:
     """A model that streams `pieces` and breaks off."""
 
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         await wire.head()
         await wire.frames(*map(delta, pieces))
         wire.cut()
@@ -91,7 +91,7 @@ def breaks(*pieces: str) -> Script:
 def refuses(status: int, message: str = "no") -> Script:
     """A model that answers with an error."""
 
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         await wire.json({"error": {"message": message, "type": "some_error"}}, status)
 
     return script
@@ -100,7 +100,7 @@ def refuses(status: int, message: str = "no") -> Script:
 def replies(data: bytes | str, kind: str = "text/event-stream", status: int = 200, **headers: str) -> Script:
     """A model whose whole body is `data`."""
 
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         await wire.head(status, kind, **headers)
         if data:
             await wire.send(data)
@@ -120,7 +120,7 @@ class Stage:
     def __post_init__(self) -> None:
         self.server = loopback(self._serve)
 
-    async def _serve(self, seen: SeenStep, wire: Wire) -> None:
+    async def _serve(self, seen: SeenRequest, wire: Wire) -> None:
         if seen.path.endswith("/models"):
             await wire.json({"object": "list", "data": [{"id": "alpha"}, {"id": "beta"}]})
             return
@@ -144,12 +144,12 @@ class Stage:
     def traces(self) -> Path:
         return self.home / "state/conductor-llm/traces"
 
-    def asked(self, model: str) -> list[SeenStep]:
+    def asked(self, model: str) -> list[SeenRequest]:
         """The requests that a model got."""
         return [seen for seen in self.posts if seen.json["model"] == model]
 
     @property
-    def posts(self) -> list[SeenStep]:
+    def posts(self) -> list[SeenRequest]:
         """The requests that any model got."""
         return [seen for seen in self.server.requests if seen.method == "POST"]
 

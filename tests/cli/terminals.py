@@ -21,7 +21,7 @@ from prompt_toolkit.application import create_app_session
 
 from conductor_cli.cli import chat_banner, entry, keypress
 from tests.cli.stage import Stage
-from tests.servers import SeenStep, Wire, delta, usage
+from tests.servers import SeenRequest, Wire, delta, usage
 
 PATIENCE = 60.0
 
@@ -182,7 +182,7 @@ class Gate:
     def let(self, count: int = 1) -> None:
         self._open.release(count)
 
-    async def __call__(self, seen: SeenStep, wire: Wire) -> None:
+    async def __call__(self, seen: SeenRequest, wire: Wire) -> None:
         await wire.head()
         for piece in self.pieces:
             await asyncio.to_thread(self._open.acquire, timeout=PATIENCE)

@@ -270,7 +270,7 @@ THREE_STEPS = [
     ],
     ids=["calls", "cost", "cost as a number", "tokens", "lower", "none", "without flags"],
 )
-def test_no_plan_raises_a_limit(
+def test_a_plan_file_cannot_raise_a_limit(
     stage: Stage, tmp_path: Path, own: str, plan: dict[str, Any], code: int, calls: int
 ) -> None:
     stage.configure(f"[limits]\n{own}", workers={"alpha": "price = { input = 1, output = 1 }"})

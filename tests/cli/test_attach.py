@@ -382,7 +382,9 @@ def test_too_many_and_too_much_together_are_refused(seeing: Stage, tmp_path: Pat
         seeing.ends(2, "ask", "What?", "-f", tmp_path, told="has 3 files; the limit is 2")
 
 
-def test_a_file_that_is_changing_is_refused(seeing: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_changes_while_it_is_read_is_refused(
+    seeing: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "chart.png"
     file.write_bytes(png())
     read = Attacher._read

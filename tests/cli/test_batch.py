@@ -18,7 +18,7 @@ import pytest
 
 from conductor_cli.app import evaluation, ray_jobs
 from tests.cli.stage import Stage, finished, refuses, says, stalls
-from tests.servers import SeenStep, Wire
+from tests.servers import SeenRequest, Wire
 
 PRICE = "price = { input = 0.0, output = 1000.0 }\n"  # US dollars for a million tokens: an answer costs 0.007
 
@@ -31,12 +31,12 @@ def one(stage: Stage) -> Stage:
     return stage
 
 
-async def echo(seen: SeenStep, wire: Wire) -> None:
+async def echo(seen: SeenRequest, wire: Wire) -> None:
     number = asked_number(seen)
     await (refuses(400, "no thirteens") if number == "13" else says(number))(seen, wire)
 
 
-def asked_number(seen: SeenStep) -> str:
+def asked_number(seen: SeenRequest) -> str:
     found = re.search(r"number (\d+)", str(seen.json["messages"]))
     return found[1] if found else ""
 
@@ -89,7 +89,7 @@ def test_a_killed_batch_is_finished_by_the_same_command(one: Stage, tmp_path: Pa
     source, out = numbers(tmp_path / "questions.jsonl", 30), tmp_path / "answers.jsonl"
     asked = 0
 
-    async def held(seen: SeenStep, wire: Wire) -> None:
+    async def held(seen: SeenRequest, wire: Wire) -> None:
         nonlocal asked
         asked += 1
         if asked == 20:

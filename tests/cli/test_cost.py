@@ -18,7 +18,7 @@ from conductor_cli.models.prices import load_prices
 from conductor_cli.state.interfaces import Spender
 from conductor_cli.state.spending import DailySpend
 from tests.cli.stage import TWO, Stage, breaks, sends
-from tests.servers import SeenStep, Wire, delta, usage
+from tests.servers import SeenRequest, Wire, delta, usage
 
 if TYPE_CHECKING:
     import pytest
@@ -58,7 +58,7 @@ HOSTILE: dict[str, dict[str, Any]] = {
 def test_no_worker_switches_the_limits_of_a_day_off(stage: Stage) -> None:
     counted = list(HOSTILE.values())
 
-    async def strange(seen: SeenStep, wire: Wire) -> None:
+    async def strange(seen: SeenRequest, wire: Wire) -> None:
         count = usage(**counted[len(stage.asked("alpha")) - 1])
         await sends(delta("some words"), delta(finish="stop"), count, "[DONE]")(seen, wire)
 

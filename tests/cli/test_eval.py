@@ -24,7 +24,7 @@ from tests.cli.stage import COMMAND, Done, Stage, refuses, says, stalls, stopped
 from tests.cli.terminals import start_in_terminal
 from tests.evals.sample_outcomes import outcomes
 from tests.hub import Hub, Refusal, gated, hub, read_environment
-from tests.servers import Script, SeenStep, Wire
+from tests.servers import Script, SeenRequest, Wire
 
 SUMS = [
     {"id": f"s{number}", "question": f"What is {number} + 1?", "answer": f"{number + 1}", "scorer": "number",
@@ -39,7 +39,7 @@ DEAR = dict.fromkeys(("alpha", "beta"), "price = { input = 1000, output = 1000 }
 def knows(*numbers: int) -> Script:
     """A worker that adds one to these numbers, and answers 0 to all others."""
 
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         text = " ".join(message["content"] for message in seen.json["messages"])
         right = next((number for number in numbers if f"What is {number} + 1?" in text), -1)
         await says(f"It is {right + 1}.", read=20, written=4)(seen, wire)
@@ -140,7 +140,7 @@ def cut_off(stage: Stage, *arguments: str | Path, by: signal.Signals) -> Done:
     """Start an evaluation, end it with a signal while beta stalls after two answers, and let it answer again."""
     scripts, asked, waits = dict(stage.models), 0, threading.Event()
 
-    async def held(seen: SeenStep, wire: Wire) -> None:
+    async def held(seen: SeenRequest, wire: Wire) -> None:
         nonlocal asked
         asked += 1
         if asked > 2:
@@ -434,7 +434,7 @@ COLOURS = [
 def repeats(*tags: str) -> Script:
     """A worker that gives right answers only for these tags."""
 
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         text = seen.json["messages"][-1]["content"]
         said = text.partition("Say ")[2].partition(".")[0]
         await says(said if said.partition(" ")[0] in tags else "nothing", read=30, written=5)(seen, wire)

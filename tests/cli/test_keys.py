@@ -14,7 +14,7 @@ import pytest
 from tests.cli.stage import COMMAND, TWO, Stage, says
 from tests.cli.terminals import start_in_terminal
 from tests.keys.bus import lock, own_backend, use_backend, wedged
-from tests.servers import SeenStep, Wire, loopback
+from tests.servers import SeenRequest, Wire, loopback
 
 KEY = "sk-stored-0123456789abcdef"
 OTHER = "sk-other-0123456789abcdef"
@@ -174,7 +174,7 @@ def test_keys_are_tested_with_each_providers_word(stage: Stage) -> None:
         "rate-limited": (429, {"error": {"message": "slow down", "code": "rate_limit_exceeded"}}),
     }
 
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         key = seen.headers.get("x-goog-api-key") or seen.headers["authorization"]  # Google has a header of its own
         status, body = said[key.rpartition("sk-key-that-is-")[2]]
         await wire.json(body, status)
@@ -207,7 +207,7 @@ def test_the_same_key_of_two_providers_at_one_address_is_tested_for_both(stage: 
 def test_keys_are_tested_at_the_same_time(stage: Stage) -> None:
     everybody = asyncio.Barrier(3)
 
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         await everybody.wait()
         await wire.json({"data": []})
 
@@ -263,7 +263,7 @@ def test_a_run_sends_the_key_of_the_keyring(stage: Stage, keyring: str) -> None:
 def test_a_run_goes_on_when_the_keyring_is_locked_meanwhile(stage: Stage, keyring: str) -> None:
     stage.ok("keys", "set", "openai-compatible", "--base-url", stage.url, given=KEY)
 
-    async def lock_and_answer(seen: SeenStep, wire: Wire) -> None:
+    async def lock_and_answer(seen: SeenRequest, wire: Wire) -> None:
         lock(keyring)
         await says("alpha answers")(seen, wire)
 

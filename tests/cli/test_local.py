@@ -12,7 +12,7 @@ import pytest
 from conductor_cli.app.conductor_factory import open_conductor
 from conductor_cli.config import load_settings
 from tests.cli.stage import PLANNER, TWO, Done, Stage, explained, says, stopped, until
-from tests.servers import SeenStep, Wire, aimock
+from tests.servers import SeenRequest, Wire, aimock
 from tests.tiny_gguf import lora, make
 
 
@@ -88,7 +88,7 @@ def asked(stage: Stage, owner: str, *more: str) -> Done:
     """One question to a conductor whose server says that `owner` owns its models."""
     answer = stage.server.script
 
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         if seen.path.endswith("/models"):
             await wire.json({"object": "list", "data": [{"id": PLANNER, "owned_by": owner}]})
         else:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.stage import TWO, Stage, finished, refuses, says, stalls
 from tests.cli.terminals import Gate, terminal
-from tests.servers import SeenStep, Wire, delta
+from tests.servers import SeenRequest, Wire, delta
 
 
 def own(stage: Stage, *names: str) -> None:
@@ -154,7 +154,7 @@ def test_a_test_is_one_token_with_the_workers_own_settings(stage: Stage) -> None
 
 
 def test_thinking_is_a_token_too(stage: Stage) -> None:
-    async def thinks(seen: SeenStep, wire: Wire) -> None:
+    async def thinks(seen: SeenRequest, wire: Wire) -> None:
         await wire.head()
         await wire.frames(delta(reasoning_content="Hm."))
         await wire.stall()

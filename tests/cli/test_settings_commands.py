@@ -175,7 +175,9 @@ def reserve_open(url: str) -> None:
     opened.close()
 
 
-def test_every_action_says_what_it_did(stage: Stage, postgres: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_action_of_the_command_says_what_it_did(
+    stage: Stage, postgres: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with_files = stage.inside("state", "check")
     assert (with_files.code, "the state is in files" in with_files.err) == (2, True)
     stage.inside("ask", "How are you?")

@@ -16,7 +16,7 @@ from conductor_cli.state.trace_file import read_events
 from conductor_cli.views.plain import PlainProgress
 from tests.cli.stage import COMMAND, TWO, Stage, explained, finished, limit_file_size, says, until
 from tests.cli.terminals import Gate
-from tests.servers import SeenStep, Wire, delta
+from tests.servers import SeenRequest, Wire, delta
 from tests.traces.stored import trace_bytes
 
 
@@ -41,7 +41,7 @@ def test_closed_pipe_ends_a_command_quietly(stage: Stage) -> None:
 
 
 def test_closed_pipe_stops_the_run(stage: Stage) -> None:
-    async def endless(seen: SeenStep, wire: Wire) -> None:
+    async def endless(seen: SeenRequest, wire: Wire) -> None:
         await wire.head()
         while not wire.gone.is_set():
             await wire.frames(delta("more "))

@@ -17,7 +17,7 @@ from tests.cli.stage import COMMAND, TWO, Stage
 from tests.cli.terminals import terminal
 from tests.cli.test_start import loaded
 from tests.keys.bus import own_backend
-from tests.servers import Script, SeenStep, Speaker, Wire, loopback
+from tests.servers import Script, SeenRequest, Speaker, Wire, loopback
 from tests.tools.test_tool_servers import sdk_server
 
 SERVER = Path(__file__).resolve().parents[1] / "tools" / "raw_server.py"
@@ -43,7 +43,7 @@ def diary(stage: Stage) -> list[str]:
 def calls(name: str, **arguments: Any) -> Script:
     """A model that calls a tool once, and then answers with what came back."""
 
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         speaker = Speaker(seen, wire)
         await speaker.begin()
         results = [message for message in seen.json["messages"] if message["role"] == "tool"]
@@ -158,7 +158,7 @@ def test_the_secret_of_a_header_is_kept_in_the_keyring(stage: Stage) -> None:
     """One that stands in a file works too, and doctor names it. No address but its own gets a stored one."""
     seen = list[str]()
 
-    async def serve(request: SeenStep, wire: Wire) -> None:
+    async def serve(request: SeenRequest, wire: Wire) -> None:
         seen.append(request.headers.get("x-key", ""))
         await wire.json({"error": "no"}, 401)
 

@@ -1,4 +1,4 @@
-"""How much of a conversation goes along."""
+"""How a run or a conversation goes on: which steps are done again, and how much of what was said goes along."""
 
 from __future__ import annotations
 

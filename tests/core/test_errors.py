@@ -1,4 +1,4 @@
-"""What the system refuses, in words: no number, no place in a library's source."""
+"""Errors as values: each kind has an exit code, and a refusal of the system is told without numbers."""
 
 from __future__ import annotations
 

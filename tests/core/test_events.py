@@ -1,3 +1,5 @@
+"""Events as lines: each comes back as it was, and a damaged line is an error or another event."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""What calls reserve of the limits of a run and of a day, before anything is spent."""
+
 from __future__ import annotations
 
 from decimal import Decimal

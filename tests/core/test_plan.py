@@ -1,4 +1,4 @@
-"""What a plan must not lose of its question."""
+"""The rules of a plan: which step breaks one, which operands it must name, and in which order its steps start."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Pools, limits and the rules of a policy: what is refused, whom a selector means, why nobody is left."""
+
 from __future__ import annotations
 
 from decimal import Decimal
@@ -174,5 +176,7 @@ def test_selectors_without_a_match_are_reported() -> None:
         (9, ("ann", "bob"), 5),  # a plan file may have more steps, a model may not
     ],
 )
-def test_one_worker_gets_one_step_unless_told_otherwise(limit: int | None, workers: tuple[str, ...], most: int) -> None:
+def test_one_worker_gets_one_step_unless_the_user_says_otherwise(
+    limit: int | None, workers: tuple[str, ...], most: int
+) -> None:
     assert step_limit(Limits(steps=limit), workers) == most

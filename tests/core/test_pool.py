@@ -1,3 +1,5 @@
+"""Workers in their pool: order, names, cards, labels, and usage that adds up."""
+
 from __future__ import annotations
 
 from decimal import Decimal

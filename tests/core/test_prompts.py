@@ -1,4 +1,4 @@
-"""The prompt of the published Conductor, field by field as docs/train.md describes it."""
+"""What planners and workers are sent: ours, the published prompt, fences, and what is shortened."""
 
 from __future__ import annotations
 
@@ -247,7 +247,9 @@ def test_the_final_step_gets_the_schema() -> None:
     st.sampled_from([3000, 8000, 32_768]),
     st.sampled_from([None, 4000, 20_000]),
 )
-def test_what_overflows_is_shortened_to_fit(asked_for: int, answers: list[int], context: int, own: int | None) -> None:
+def test_what_overflows_a_context_is_shortened_to_fit(
+    asked_for: int, answers: list[int], context: int, own: int | None
+) -> None:
     seen = tuple(
         SeenStep(number=n, worker="bob", subtask="x", answer="a" * size) for n, size in enumerate(answers, start=1)
     )

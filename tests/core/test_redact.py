@@ -86,7 +86,9 @@ def streamed(secrets: Secrets, text: str, cuts: Sequence[int]) -> str:
 
 
 @given(key=KEYS, before=AROUND, behind=AROUND, data=st.data())
-def test_a_stream_lets_no_key_through_however_cut(key: str, before: str, behind: str, data: st.DataObject) -> None:
+def test_a_stream_lets_no_key_through_however_it_is_cut(
+    key: str, before: str, behind: str, data: st.DataObject
+) -> None:
     text = f"{before}{data.draw(st.sampled_from(list(encodings_of(key))))}{behind}"
     shown = streamed(Secrets(key), text, data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     assert shown == Secrets(key).redact(text)

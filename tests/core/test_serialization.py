@@ -1,3 +1,5 @@
+"""Values to JSON and back: what is dumped loads as it was, and a wrong value is named with its place."""
+
 from __future__ import annotations
 
 import json

@@ -1,4 +1,4 @@
-"""Text from outside, made safe for a terminal."""
+"""Text from outside, made safe for a terminal, and tables that fit its width."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Thinking between marks is parted from text, wherever the pieces of a stream are cut."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,4 +1,4 @@
-"""What is said about failed attempts, whoever says it."""
+"""Events fold into a trace: planning, steps, nested runs and the end; and what is said about failed attempts."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ def test_no_suite_is_stored_here_that_may_not_be() -> None:
          "id=k,question=q,answer=a,choices=o,tags=t", {"id": "7", "answer": "B", "tags": ["hard-ones"]}),
     ],
 )  # fmt: skip
-def test_any_columns_are_mapped(
+def test_columns_of_any_file_are_mapped(
     tmp_path: Path, name: str, content: str, columns: str, expected: dict[str, Any]
 ) -> None:
     (tmp_path / name).write_text(content)

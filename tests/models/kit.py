@@ -18,7 +18,7 @@ from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import open_model
 from conductor_cli.models.chat_api_model import ChatApiModel
-from tests.servers import LITELLM_IGNORES, Script, SeenStep, Speaker, Wire, loopback
+from tests.servers import LITELLM_IGNORES, Script, SeenRequest, Speaker, Wire, loopback
 
 LITELLM = [
     pytest.mark.usefixtures("litellm"),
@@ -80,7 +80,7 @@ def together(model: Model, *requests: Request) -> list[list[Chunk]]:
     return asyncio.run(go())
 
 
-def replies(script: Script, *requests: Request, **how: Any) -> tuple[list[list[Chunk]], list[SeenStep]]:
+def replies(script: Script, *requests: Request, **how: Any) -> tuple[list[list[Chunk]], list[SeenRequest]]:
     """The chunks of one reply after the other by a server of chat completions, and what it saw."""
     with loopback(script) as server:
         return play(ChatApiModel(how.pop("model", "m"), f"{server.url}/v1", **how), *requests), server.requests
@@ -127,12 +127,12 @@ def notes(chunks: list[Chunk]) -> list[str]:
     return [chunk.note for chunk in chunks if chunk.note]
 
 
-async def silent(_: SeenStep, wire: Wire) -> None:
+async def silent(_: SeenRequest, wire: Wire) -> None:
     """A server that says nothing."""
     await wire.stall()
 
 
-async def page(_: SeenStep, wire: Wire) -> None:
+async def page(_: SeenRequest, wire: Wire) -> None:
     """A server that answers with a web page."""
     await wire.head(200, "text/html")
     await wire.send("<html>")
@@ -141,7 +141,7 @@ async def page(_: SeenStep, wire: Wire) -> None:
 def answering(value: Any, status: int = 200, **headers: str) -> Script:
     """A server that answers everything with this JSON."""
 
-    async def script(_: SeenStep, wire: Wire) -> None:
+    async def script(_: SeenRequest, wire: Wire) -> None:
         await wire.json(value, status, **headers)
 
     return script
@@ -150,7 +150,7 @@ def answering(value: Any, status: int = 200, **headers: str) -> Script:
 def refusing(errors: Mapping[str, Mapping[str, Any]], then: Script, status: int = 400) -> Script:
     """A server that refuses each of these fields with its error, one at a time, and takes the rest."""
 
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         for name, error in errors.items():
             if name in seen.json:
                 return await wire.json({"type": "error", "error": error}, status)
@@ -162,7 +162,7 @@ def refusing(errors: Mapping[str, Mapping[str, Any]], then: Script, status: int 
 def events(*values: dict[str, Any]) -> Script:
     """Server-sent events as Anthropic writes them, and others without their names."""
 
-    async def script(_: SeenStep, wire: Wire) -> None:
+    async def script(_: SeenRequest, wire: Wire) -> None:
         await wire.head()
         for value in values:
             name = f"event: {value['type']}\n" if "type" in value else ""
@@ -174,7 +174,7 @@ def events(*values: dict[str, Any]) -> Script:
 def speaking(*words: str) -> Script:
     """A server that says these words, piece by piece, in whatever protocol it is asked."""
 
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         speaker = Speaker(seen, wire)
         await speaker.begin()
         for piece in words:
@@ -190,7 +190,7 @@ fine = speaking("Yes.")
 
 def in_turn(
     api: str, script: Script, *requests: Request, model: str = "m", **options: Any
-) -> tuple[list[list[Chunk]], list[SeenStep]]:
+) -> tuple[list[list[Chunk]], list[SeenRequest]]:
     """The chunks of the replies by one of `APIS` or by a worker of another kind, and what the server saw."""
     kind, own = APIS.get(api, (api, {}))
     with loopback(script) as server:
@@ -199,7 +199,7 @@ def in_turn(
         return play(opened, *requests), server.requests
 
 
-def asked_by(api: str, script: Script, request: Request = TALKED, **how: Any) -> tuple[list[Chunk], list[SeenStep]]:
+def asked_by(api: str, script: Script, request: Request = TALKED, **how: Any) -> tuple[list[Chunk], list[SeenRequest]]:
     """The same for one request."""
     (chunks,), seen = in_turn(api, script, request, **how)
     return chunks, seen
@@ -212,7 +212,7 @@ def failure_of(api: str, script: Script, request: Request = TALKED, **how: Any) 
     return caught.value
 
 
-def sent_to(api: str, request: Request, **options: Any) -> SeenStep:
+def sent_to(api: str, request: Request, **options: Any) -> SeenRequest:
     """A request as the server of an API saw it, with the files of `BYTES`."""
     readable = replace(request, read_attachment=lambda file: BYTES[file.name])
     found = asked_by(api, fine, readable, **options)[1]

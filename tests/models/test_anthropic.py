@@ -9,7 +9,7 @@ import pytest
 from conductor_cli.core.chat import Attachment, Chunk, Message, Request, Tool, ToolCall
 from conductor_cli.core.usage import Usage
 from tests.models.kit import ASK, WEATHER, asked_by, calls, events, failure_of, fine, refusing, sent_to, text, thinking
-from tests.servers import SeenStep, Wire
+from tests.servers import SeenRequest, Wire
 
 MARK = {"cache_control": {"type": "ephemeral"}}
 
@@ -49,7 +49,7 @@ def test_an_error_in_anthropic_s_stream_has_its_reason() -> None:
 
 
 def test_a_model_with_a_smaller_limit_on_output_is_asked_again_with_it() -> None:
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         if seen.json["max_tokens"] > 4096:
             said = f"max_tokens: {seen.json['max_tokens']} > 4096, which is the maximum allowed number of output tokens"
             return await wire.json({"type": "error", "error": {"type": "invalid_request_error", "message": said}}, 400)
@@ -163,7 +163,7 @@ def test_a_call_cannot_be_forced_while_the_model_has_a_thinking_budget() -> None
 
 
 def test_a_server_that_does_not_stream_gives_the_same_calls() -> None:
-    async def script(_: SeenStep, wire: Wire) -> None:
+    async def script(_: SeenRequest, wire: Wire) -> None:
         content = [
             {"type": "thinking", "thinking": "Hm.", "signature": "EqQB"},
             {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Ålesund"}},

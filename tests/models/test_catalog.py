@@ -19,7 +19,7 @@ from conductor_cli.models.chat_api_model import ChatApiModel
 from conductor_cli.models.litellm import LiteLLM
 from conductor_cli.models.presets import PRESETS, costs_nothing, is_local, is_own_address
 from tests.models.kit import LITELLM, answering, play, text, used
-from tests.servers import SeenStep, Wire, delta, loopback, saying, usage
+from tests.servers import SeenRequest, Wire, delta, loopback, saying, usage
 
 pytestmark = LITELLM
 ASKED = Request(messages=(Message(role="user", content="Yes?"),), max_tokens=9)
@@ -189,7 +189,7 @@ SECRETS = {
 }
 
 
-async def echo(seen: SeenStep, wire: Wire) -> None:
+async def echo(seen: SeenRequest, wire: Wire) -> None:
     said = [
         text for name in SECRETS for text in (seen.headers[name], seen.headers[name][:-1], seen.headers[name][::-1])
     ]

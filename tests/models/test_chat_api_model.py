@@ -14,7 +14,7 @@ from conductor_cli.models.api_errors import largest_output, shorter_output
 from conductor_cli.models.chat_api_model import joined_texts
 from conductor_cli.models.presets import Preset
 from tests.models.kit import answering, notes, refusing, replies, text
-from tests.servers import Script, SeenStep, Wire, delta, saying, usage
+from tests.servers import Script, SeenRequest, Wire, delta, saying, usage
 
 ASKED = Request(messages=(Message(role="system", content="Be short."), Message(role="user", content="Yes?")))
 YES = (delta("Y"), delta("es."), delta(finish="stop"), usage())
@@ -45,7 +45,7 @@ def test_a_question_is_asked_in_the_words_of_the_protocol() -> None:
 
 
 def test_an_answer_in_one_piece_is_understood() -> None:
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         message = {"role": "assistant", "content": "Yes.", "reasoning_content": "Hm."}
         await wire.json({"choices": [{"message": message, "finish_reason": "length"}], "usage": usage()["usage"]})
 
@@ -61,7 +61,7 @@ def test_an_answer_in_one_piece_is_understood() -> None:
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/json"])
 def test_a_stream_under_a_wrong_name_is_a_stream(kind: str) -> None:
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         await wire.head(200, kind)
         await wire.send(": ping\n\n")
         await wire.frames(*YES, "[DONE]")
@@ -79,12 +79,12 @@ def test_an_end_is_an_end_by_either_sign(frames: tuple[Any, ...], done: bool) ->
     assert (text(chunks), chunks[-1].finish) == ("Yes.", "stop")
 
 
-async def half_json(seen: SeenStep, wire: Wire) -> None:
+async def half_json(seen: SeenRequest, wire: Wire) -> None:
     await wire.head(200, "application/json")
     await wire.send('{"choices": [')
 
 
-async def endless_line(seen: SeenStep, wire: Wire) -> None:
+async def endless_line(seen: SeenRequest, wire: Wire) -> None:
     await wire.head()
     while not wire.gone.is_set():
         await wire.send("x" * 65536)
@@ -106,7 +106,7 @@ def test_what_is_no_reply_is_broken(script: Script) -> None:
 
 
 def test_a_web_page_is_no_reply() -> None:
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         await wire.head(200, "text/html")
         await wire.send("\n<!doctype html><html><title>Welcome</title><script>x()</script><p>to the router")
 
@@ -120,7 +120,7 @@ def test_a_web_page_is_no_reply() -> None:
 def test_an_error_inside_an_answer_is_an_error(whole: bool) -> None:
     error = {"error": {"message": "Slow down, sk-123456", "code": "rate_limit_exceeded"}}
 
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         if whole:
             return await wire.json(error)
         await wire.head()
@@ -175,7 +175,7 @@ def test_a_bound_that_is_refused_by_both_names_is_an_error() -> None:
 
 
 def test_a_server_that_does_not_close_after_its_last_word_is_not_waited_for() -> None:
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         await wire.head()
         await wire.frames(*YES, "[DONE]")
         await wire.stall()
@@ -186,7 +186,7 @@ def test_a_server_that_does_not_close_after_its_last_word_is_not_waited_for() ->
 def test_a_model_without_a_name_is_the_first_that_the_server_lists() -> None:
     models = [{"id": "gpt-oss:120b-cloud"}, {"id": "nomic-embed-text"}, {"id": "first"}, {"id": "second"}]
 
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         if seen.path == "/v1/models":
             return await wire.json({"data": models})
         return await saying(*YES)(seen, wire)
@@ -241,7 +241,7 @@ def asked_for(script: Script, request: Request, name: str = "m", **options: Any)
 def refusing_above(above: int, message: str) -> Script:
     """A server that refuses to write more tokens than `above`."""
 
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         asked = seen.json["max_tokens"]
         if asked > above:
             return await wire.json({"error": {"message": message.format(asked=asked)}}, 400)

@@ -39,7 +39,7 @@ from tests.models.kit import (
     together,
     used,
 )
-from tests.servers import Loopback, Script, SeenStep, Speaker, Wire, aimock, loopback
+from tests.servers import Loopback, Script, SeenRequest, Speaker, Wire, aimock, loopback
 
 pytestmark = LITELLM
 
@@ -174,7 +174,7 @@ def test_a_long_row_of_the_same_word_is_text_like_any_other(name: str) -> None:
 @pytest.mark.parametrize("name", REMOTE)
 @pytest.mark.parametrize("how", ["cut", "silent", "garbage"])
 def test_death_in_the_middle_of_a_reply_is_broken(name: str, how: str) -> None:
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         speaker = Speaker(seen, wire)
         await speaker.begin()
         await speaker.say("Ye")
@@ -209,7 +209,7 @@ def test_the_time_for_a_call_bounds_it(name: str, when: str) -> None:
         assert server.requests[0].closed.wait(1.0)
 
 
-async def endless(seen: SeenStep, wire: Wire) -> None:
+async def endless(seen: SeenRequest, wire: Wire) -> None:
     speaker = Speaker(seen, wire)
     await speaker.begin()
     await speaker.say("and ")
@@ -270,7 +270,7 @@ def ask(name: str, script: Script, request: Request) -> tuple[list[Chunk], str]:
         return chunks, json.dumps(server.requests[0].json)
 
 
-async def calling(seen: SeenStep, wire: Wire) -> None:
+async def calling(seen: SeenRequest, wire: Wire) -> None:
     """Thinks, speaks, and calls two tools at once, the arguments of one in pieces."""
     speaker = Speaker(seen, wire)
     await speaker.begin()

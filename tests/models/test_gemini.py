@@ -8,14 +8,14 @@ import pytest
 
 from conductor_cli.core.chat import Message, Request, Tool, ToolCall
 from tests.models.kit import ASK, TALK, WEATHER, answering, asked_by, calls, events, failure_of, fine, text
-from tests.servers import SeenStep, delta
+from tests.servers import SeenRequest, delta
 
 NEW, OLD = "gemini-3.8-flash", "gemini-2.5-pro"
 SIGNED = {"extra_content": {"google": {"thought_signature": "c2ln"}}}
 UNCHECKED = {"extra_content": {"google": {"thought_signature": "skip_thought_signature_validator"}}}
 
 
-def sent(*messages: Message, model: str = NEW, options: dict[str, Any] | None = None, **more: Any) -> SeenStep:
+def sent(*messages: Message, model: str = NEW, options: dict[str, Any] | None = None, **more: Any) -> SeenRequest:
     """A request as the server saw it."""
     return asked_by("gemini", fine, Request(messages=messages or TALK, **more), model=model, **(options or {}))[1][0]
 
@@ -102,7 +102,9 @@ def test_a_filter_is_a_refusal_and_a_call_that_cannot_be_read_is_asked_for_again
         (429, "Quota exceeded", {"retryDelay": "34.5s"}, "rate", 34.5),
     ],
 )
-def test_errors_are_a_list(status: int, message: str, detail: dict[str, str], reason: str, wait: float | None) -> None:
+def test_an_error_comes_in_a_list(
+    status: int, message: str, detail: dict[str, str], reason: str, wait: float | None
+) -> None:
     body = [{"error": {"code": status, "message": message, "status": "INVALID_ARGUMENT", "details": [detail]}}]
     error = failure_of("gemini", answering(body, status))
     assert (error.reason, error.retry_after) == (reason, wait)

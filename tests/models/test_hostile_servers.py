@@ -19,7 +19,7 @@ from conductor_cli.models.litellm import LiteLLM
 from conductor_cli.models.stream_decoder import MAX_ARGUMENTS, MAX_CALLS, MAX_KEPT, ChatReplyDecoder, ToolCallDecoder
 from tests.models.kit import ASK, WEATHER, broken_off, calls, replies, text
 from tests.models.test_contract import ADAPTERS, ask, request_of
-from tests.servers import Script, SeenStep, Speaker, Wire, delta, litellm_ready, loopback, saying, usage
+from tests.servers import Script, SeenRequest, Speaker, Wire, delta, litellm_ready, loopback, saying, usage
 
 OURS = [name for name in ADAPTERS if not name.startswith("litellm")]
 EACH = pytest.mark.parametrize("name", OURS)
@@ -35,7 +35,7 @@ def error_of(name: str, script: Any, request: Request = REQUEST) -> tuple[list[C
 def calling(*pieces: str, name: str = "weather", **more: Any) -> Script:
     """A server whose reply is one call with these pieces of arguments."""
 
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         speaker = Speaker(seen, wire)
         await speaker.begin()
         await speaker.call(name, *pieces, **more)
@@ -46,7 +46,7 @@ def calling(*pieces: str, name: str = "weather", **more: Any) -> Script:
 
 @EACH
 def test_ten_thousand_calls_are_cut_off(name: str) -> None:
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         speaker = Speaker(seen, wire)
         await speaker.begin()
         while speaker.calls < 10_000 and not wire.gone.is_set():
@@ -115,7 +115,7 @@ def test_what_anthropic_wants_back_has_a_bound(what: str) -> None:
     block = start | {"content_block": {"type": "redacted_thinking", "data": "x" * 60_000}}
     flood = {"signature": (piece, 100), "hidden": (block, 100), "blocks": (start, 11_000)}
 
-    async def script(_: SeenStep, wire: Wire) -> None:
+    async def script(_: SeenRequest, wire: Wire) -> None:
         await wire.head()
         frame, times = flood[what]
         data = f"data: {json.dumps(frame)}\n\n"
@@ -143,7 +143,7 @@ FLOOD = 24 << 20
 def flooding(kind: str, begin: bytes, piece: bytes) -> Script:
     """A server that begins so and then says this piece without end, or nearly."""
 
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         await wire.head(200, kind)
         if begin:  # an empty chunk would end the answer
             await wire.send(begin)
@@ -156,7 +156,7 @@ def flooding(kind: str, begin: bytes, piece: bytes) -> Script:
 
 
 def packed(how: str, data: bytes) -> Script:
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         await wire.head(200, "application/json", content_encoding=how)
         await wire.send(data)
 

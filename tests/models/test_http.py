@@ -21,7 +21,7 @@ from conductor_cli.core.redact import Secrets
 from conductor_cli.models.chat_body import JsonBody
 from conductor_cli.models.http import HttpClient, SseParser, host_of, reason_of
 from tests.models.kit import answering
-from tests.servers import Authority, SeenStep, Wire, authority, loopback, proxy
+from tests.servers import Authority, SeenRequest, Wire, authority, loopback, proxy
 
 fine = answering({"said": "yes"})
 
@@ -90,7 +90,7 @@ def test_an_address_that_is_none_is_reported(url: str) -> None:
 
 
 def test_a_redirect_is_not_followed() -> None:
-    async def elsewhere(seen: SeenStep, wire: Wire) -> None:
+    async def elsewhere(seen: SeenRequest, wire: Wire) -> None:
         await wire.head(307, "text/plain", location=f"{other.url}/v1")
 
     with loopback(fine) as other, loopback(elsewhere) as server:
@@ -101,7 +101,7 @@ def test_a_redirect_is_not_followed() -> None:
 
 
 def test_an_error_status_is_read_no_further_than_anybody_reads() -> None:
-    async def endless(seen: SeenStep, wire: Wire) -> None:
+    async def endless(seen: SeenRequest, wire: Wire) -> None:
         await wire.head(500, "text/plain", retry_after="3")
         while not wire.gone.is_set():
             await wire.send("no " * 10_000)
@@ -136,7 +136,9 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(signed: Authority) -> 
     assert "SSL_CERT_FILE" in error.hint
 
 
-def test_an_authority_of_the_environment_is_taken(signed: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_certificate_authority_of_the_environment_is_taken(
+    signed: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(signed.ca))
     with loopback(fine, signed.tls) as server:
         assert ask(HttpClient(server.url)) == b'{"said": "yes"}'
@@ -170,7 +172,7 @@ def test_a_server_on_this_machine_is_never_asked_through_a_proxy(monkeypatch: py
 
 
 def test_a_proxy_that_refuses_is_a_failure_to_connect(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def refuse(seen: SeenStep, wire: Wire) -> None:
+    async def refuse(seen: SeenRequest, wire: Wire) -> None:
         await wire.head(407, "text/plain")
 
     with loopback(refuse) as server:
@@ -181,7 +183,7 @@ def test_a_proxy_that_refuses_is_a_failure_to_connect(monkeypatch: pytest.Monkey
 
 
 def test_a_list_that_is_no_json_object_is_an_error_without_the_key() -> None:
-    async def raw(seen: SeenStep, wire: Wire) -> None:
+    async def raw(seen: SeenRequest, wire: Wire) -> None:
         await wire.head(200, "text/plain")
         await wire.send(f"no {seen.headers['authorization']}")
 

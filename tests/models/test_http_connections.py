@@ -16,7 +16,7 @@ from conductor_cli.models.chat_body import JsonBody
 from conductor_cli.models.http import HttpClient
 from conductor_cli.models.http_connections import MAX_SILENT, MAX_UNREAD
 from tests.models.kit import answering
-from tests.servers import SeenStep, Wire, authority, loopback
+from tests.servers import SeenRequest, Wire, authority, loopback
 
 
 @asynccontextmanager
@@ -129,7 +129,7 @@ def test_what_nobody_reads_makes_the_server_wait() -> None:
     size = 160 * MAX_UNREAD
     sent = 0
 
-    async def long(seen: SeenStep, wire: Wire) -> None:
+    async def long(seen: SeenRequest, wire: Wire) -> None:
         nonlocal sent
         await wire.head(200, "text/plain")
         while sent < size:

@@ -16,7 +16,7 @@ from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.litellm import LiteLLM, error_reason, preload_litellm
 from tests.models.kit import LITELLM, answering, broken_off, fine, notes, play, refusing
-from tests.servers import SeenStep, Wire, aimock, authority, loopback, proxy
+from tests.servers import SeenRequest, Wire, aimock, authority, loopback, proxy
 
 pytestmark = LITELLM
 
@@ -85,7 +85,7 @@ def test_a_model_that_litellm_does_not_know_is_refused() -> None:
 
 @pytest.mark.parametrize("name", [HAIKU, "gemini/gemini-3.8-flash", "openai/gpt-5", "azure/m"])
 def test_a_redirect_does_not_take_the_key_along(name: str) -> None:
-    async def elsewhere(seen: SeenStep, wire: Wire) -> None:
+    async def elsewhere(seen: SeenRequest, wire: Wire) -> None:
         await wire.head(307, "text/plain", location=other.url.replace("127.0.0.1", "localhost") + seen.path)
 
     with loopback(fine) as other, loopback(elsewhere) as server:
@@ -94,7 +94,9 @@ def test_a_redirect_does_not_take_the_key_along(name: str) -> None:
     assert (len(server.requests), len(other.requests)) == (1, 0)
 
 
-def test_https_goes_by_a_proxy_with_the_ca_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_https_goes_through_the_proxy_with_the_ca_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = authority(tmp_path)
     with loopback(fine, made.tls) as server, proxy(server) as tunnel:
         monkeypatch.setenv("HTTPS_PROXY", tunnel.url)

@@ -355,7 +355,9 @@ asyncio.run(go())
 @pytest.mark.parametrize(
     ("given", "found"), [({}, "1000"), ({"GOMP_SPINCOUNT": "5"}, "5"), ({"OMP_WAIT_POLICY": "active"}, None)]
 )
-def test_openmp_settings_are_kept(given: dict[str, str], found: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_openmp_settings_are_kept(
+    given: dict[str, str], found: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "environ", given)
     set_environment()
     assert given.get("GOMP_SPINCOUNT") == found

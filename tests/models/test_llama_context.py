@@ -65,7 +65,9 @@ def test_a_context_is_as_large_as_its_prompts_need(tiny: Path) -> None:
     assert (again, last) == (after_long, 2048)
 
 
-def test_an_adapter_lies_over_a_larger_context_too(tiny: Path, wide: Callable[..., list[str]], tmp_path: Path) -> None:
+def test_an_adapter_lies_over_the_larger_context_too(
+    tiny: Path, wide: Callable[..., list[str]], tmp_path: Path
+) -> None:
     adapted = replace(WIDE, adapter=lora(tmp_path / "lora.gguf"))
     asked = clear(LONG)
     assert reply_texts(tiny, asked, options=adapted) == wide(asked, options=adapted) != wide(asked)

@@ -141,7 +141,9 @@ REASONS = {name: words for name, (_, words) in DAMAGE.items()} | {
 
 
 @pytest.mark.parametrize("name", REASONS)
-def test_a_bad_file_has_its_reason(name: str, damaged: dict[str, Path], capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_bad_file_is_an_error_with_its_reason(
+    name: str, damaged: dict[str, Path], capfd: pytest.CaptureFixture[str]
+) -> None:
     """Nothing is printed, and the process goes on."""
     with pytest.raises(ModelError) as error:
         play(damaged[name], ask())

@@ -194,7 +194,9 @@ def modules(*names: str, rank: int = 4) -> dict[str, int]:
     ],
     ids=["llama", "qwen2", "qwen3", "the output"],
 )
-def test_an_adapter_computes_what_merged_weights_do(tmp_path: Path, architecture: str, changed: dict[str, int]) -> None:
+def test_an_adapter_computes_what_merged_weights_compute(
+    tmp_path: Path, architecture: str, changed: dict[str, int]
+) -> None:
     """The converted adapter changes the logits as merging it does, but for rounding, and by much."""
     adapter, weights = Adapter(architecture, changed), random_weights(architecture)
     base = save_model(tmp_path / "base.gguf", architecture, weights)

@@ -184,7 +184,9 @@ def test_a_missing_key_is_exported_or_stored() -> None:
         ("gemini-cli", {"provider": "unknown"}, "unknown", False),
     ],
 )
-def test_a_party_is_who_reads_what_it_is_sent(kind: str, values: dict[str, Any], recipient: str, local: bool) -> None:
+def test_a_party_is_known_by_who_reads_what_it_is_sent(
+    kind: str, values: dict[str, Any], recipient: str, local: bool
+) -> None:
     model = values.pop("model", "")
     party = party_of(Worker(name="w", kind=kind, model=model, options=values, tags=("eu",)))
     assert (party.recipient, party.local, party.kind, party.tags) == (recipient, local, kind, ("eu",))

@@ -402,7 +402,9 @@ def refused(worker: Worker, home: Path) -> bool:
 
 
 @pytest.mark.parametrize("network", [False, True])
-def test_network_and_sockets_are_reached_only_where_that_is_allowed(network: bool, house: Path, tmp_path: Path) -> None:
+def test_the_network_and_sockets_are_reached_only_where_that_is_allowed(
+    network: bool, house: Path, tmp_path: Path
+) -> None:
     """An abstract UNIX socket is a part of the network: it is reached only where the sandbox shares the host's."""
     abstract = f"\0conductor-test-{os.getpid()}"
     with (

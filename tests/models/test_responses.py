@@ -14,7 +14,7 @@ from conductor_cli.models.catalog import open_model
 from conductor_cli.models.worker_options import check_options
 from tests.models.kit import ASK, WEATHER, asked_by, calls, events, failure_of, fine, in_turn, sent_to, text, thinking
 from tests.models.test_contract import calling, next_turn
-from tests.servers import SeenStep, Wire
+from tests.servers import SeenRequest, Wire
 
 WITH_TOOL = Request(messages=(ASK,), tools=(WEATHER,))
 
@@ -129,7 +129,7 @@ def test_pieces_that_are_lost_or_come_twice_are_an_error(pieces: tuple[str, ...]
 
 @pytest.mark.parametrize("how", ["one answer", "whole items", "whole items without the last output"])
 def test_items_that_come_whole_are_understood(how: str) -> None:
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         if how == "one answer":
             await wire.json(RESPONSE | {"output": WHOLE, "usage": USAGE})
             return
@@ -155,7 +155,7 @@ def test_items_that_come_whole_are_understood(how: str) -> None:
     ],
 )
 def test_what_was_asked_for_besides_is_left_out_in_silence(words: str, param: str, gone: str) -> None:
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         if gone in (seen.json | seen.json.get("reasoning", {})):
             await wire.json({"error": {"message": words, "type": "invalid_request_error", "param": param}}, 400)
         else:

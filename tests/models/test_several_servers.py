@@ -17,13 +17,13 @@ from conductor_cli.models.presets import party_of
 from conductor_cli.models.several_servers import SeveralServers
 from tests.models.kit import answering, text
 from tests.models.test_structured import FIELDS, GRAMMAR, owned
-from tests.servers import Loopback, Script, SeenStep, Wire, delta, loopback, saying, usage
+from tests.servers import Loopback, Script, SeenRequest, Wire, delta, loopback, saying, usage
 
 busy = answering({"error": {"message": "no room"}}, 503)
 refuses = answering({"error": {"message": "no such thing", "type": "invalid_request_error"}}, 404)
 
 
-async def breaks_off(seen: SeenStep, wire: Wire) -> None:
+async def breaks_off(seen: SeenRequest, wire: Wire) -> None:
     await wire.head()
     await wire.frames(delta("Half "))
     wire.cut()

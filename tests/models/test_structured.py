@@ -18,7 +18,7 @@ from conductor_cli.models.litellm import LiteLLM
 from conductor_cli.models.presets import UNKNOWN_SERVER, Preset
 from conductor_cli.models.structured_output import form_of
 from tests.models.kit import LITELLM, answering, chunks_of, notes, page, play, refusing, replies, silent, speaking, text
-from tests.servers import Loopback, Script, SeenStep, Wire, delta, loopback, saying, usage
+from tests.servers import Loopback, Script, SeenRequest, Wire, delta, loopback, saying, usage
 
 pytestmark = LITELLM
 
@@ -38,7 +38,7 @@ fine = saying(*YES)
 def owned(owner: str | None, then: Script = fine) -> Script:
     """A server that says who owns its models, and otherwise answers as `then` does."""
 
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         if seen.path.endswith("/models"):
             more = {} if owner is None else {"owned_by": owner}
             return await wire.json({"object": "list", "data": [{"id": "m", "object": "model"} | more]})
@@ -47,7 +47,7 @@ def owned(owner: str | None, then: Script = fine) -> Script:
     return script
 
 
-def form(seen: SeenStep) -> dict[str, Any]:
+def form(seen: SeenRequest) -> dict[str, Any]:
     """The fields of a request that hold the reply to a form."""
     return {name: value for name, value in seen.json.items() if name in (*FIELDS, *UNTHINKING)}
 
@@ -82,7 +82,7 @@ def test_a_model_without_a_name_and_a_form_are_learned_in_one_question() -> None
     assert "ebnf" in seen[1].json
 
 
-async def cut(seen: SeenStep, wire: Wire) -> None:
+async def cut(seen: SeenRequest, wire: Wire) -> None:
     wire.cut()
 
 
@@ -96,7 +96,7 @@ def test_a_server_that_does_not_say_which_it_is_answers_anyway(
 ) -> None:
     monkeypatch.setattr("conductor_cli.models.chat_api_model.LIST_SECONDS", 0.2)
 
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         await (listing if seen.path.endswith("/models") else fine)(seen, wire)
 
     both, seen = replies(script, JSON, JSON)
@@ -235,7 +235,7 @@ def test_where_a_grammar_is_refused_a_schema_takes_its_place() -> None:
 def test_a_form_that_is_refused_inside_an_answer_is_left_out_too() -> None:
     said = "Grammar-based generation (regex, ebnf) is not supported when launched with --grammar-backend none"
 
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         if "ebnf" not in seen.json:
             return await fine(seen, wire)
         error = {"object": "error", "message": said, "type": "BAD_REQUEST", "code": 400}
@@ -255,7 +255,7 @@ def test_a_reply_that_has_begun_is_not_asked_for_again() -> None:
 
 
 def test_a_form_that_is_filled_in_where_the_model_thinks_is_left_out_of_the_next_call() -> None:
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         if "grammar" in seen.json:
             return await saying(delta(reasoning_content="x"), delta(finish="stop"), usage())(seen, wire)
         return await fine(seen, wire)

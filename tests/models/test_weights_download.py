@@ -278,7 +278,9 @@ def test_a_continued_file_is_downloaded_once_more_only(machine: Machine) -> None
     ("known", "said"),
     [({"sha256": sha256(OTHER)}, (sha256(OTHER), sha256(DATA))), ({"size": 123_456}, ("123456", "2000000"))],
 )
-def test_a_contradicting_hub_is_rejected(machine: Machine, known: dict[str, Any], said: tuple[str, str]) -> None:
+def test_a_hub_that_contradicts_the_registry_is_rejected(
+    machine: Machine, known: dict[str, Any], said: tuple[str, str]
+) -> None:
     error = machine.fails(entry(ModelFile(file=FILE, **known)))
     assert all(word in error.message for word in said)
     assert machine.hub.fetched == []
@@ -447,7 +449,9 @@ def test_a_host_without_ranges_sends_the_whole_file(machine: Machine) -> None:
          "{hub} redirects to {bytes} for", "HF_ENDPOINT"),
     ],
 )  # fmt: skip
-def test_each_host_fault_is_explained(impatient: Machine, what: str, value: object, message: str, hint: str) -> None:
+def test_each_fault_of_a_host_is_explained(
+    impatient: Machine, what: str, value: object, message: str, hint: str
+) -> None:
     """The host that is to blame is named, whatever it says, and nothing is put into the cache."""
     server = impatient.hub
     names = {"url": server.url, "hub": server.url[7:], "bytes": f"localhost:{server.back.port}"}

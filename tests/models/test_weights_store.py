@@ -178,7 +178,9 @@ def test_a_name_that_is_taken_is_rejected(store: ModelStore, file: Path, tmp_pat
     assert take(store, other, name="My-Model").manifest.path.samefile(other)
 
 
-def test_without_links_a_file_is_used_in_place(store: ModelStore, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_hard_links_the_file_is_used_where_it_is(
+    store: ModelStore, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> None:
         raise OSError(errno.EXDEV, "Invalid cross-device link")
 
@@ -273,7 +275,9 @@ def test_a_model_name_is_derived_from_the_file_name(name: str, expected: str) ->
 
 
 @pytest.mark.parametrize("known", ["hash", "name and size"])
-def test_a_registry_model_is_known(store: ModelStore, file: Path, registry: Callable[[str], None], known: str) -> None:
+def test_import_recognises_a_registry_model(
+    store: ModelStore, file: Path, registry: Callable[[str], None], known: str
+) -> None:
     by_hash = known == "hash"
     registry(f"size = {file.stat().st_size}" + f'\nsha256 = "{hash_file(file)}"' * by_hash)
     found = take(store, file if by_hash else file.rename(file.with_name("known.gguf"))).manifest
@@ -368,7 +372,9 @@ def test_the_repair_of_an_adapter_names_its_base(file: Path, tmp_path: Path) -> 
     assert found == f"if {directory} is whole: conductor model import {directory} --name some --base 'my base.gguf'"
 
 
-def test_problems_are_found_without_reading(store: ModelStore, file: Path, registry: Callable[[str], None]) -> None:
+def test_problems_are_found_without_reading_files(
+    store: ModelStore, file: Path, registry: Callable[[str], None]
+) -> None:
     whole = take(store, file, apart=True).manifest
     assert find_problems(store, os.environ) == []
     gone = take(store, Path(shutil.copy(file, file.with_name("gone.gguf"))), apart=True).manifest

@@ -104,7 +104,9 @@ def test_a_temperature_that_a_claude_refuses_is_not_left_out(kind: str, model: s
         ({"top_p": 0.5}, "top_p", "Not with this model."),
     ],
 )
-def test_a_setting_that_a_server_refuses_is_named_not_left_out(options: dict[str, Any], field: str, said: str) -> None:
+def test_a_setting_that_a_server_refuses_is_named_and_not_left_out(
+    options: dict[str, Any], field: str, said: str
+) -> None:
     error = failure_of("openai", no(f"Unsupported value: '{field}'. {said}", param=field), **options)
     assert error.message == f"m does not accept {field} = {options[field]}: Unsupported value: '{field}'. {said}"
     assert f"--set {field}=" in error.hint

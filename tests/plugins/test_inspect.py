@@ -17,7 +17,7 @@ from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import TWO, Stage, refuses, says, stalls
 from tests.server.plain_api import until
 from tests.server.test_tool_turns import asks, by_turns
-from tests.servers import SeenStep, Wire
+from tests.servers import SeenRequest, Wire
 
 inspect_ai = pytest.importorskip("inspect_ai")
 
@@ -93,7 +93,7 @@ def test_inspect_calls_its_tools_and_the_worker_goes_on(stage: Stage, tmp_path: 
 
 
 def test_a_run_without_an_answer_is_a_wrong_sample_and_the_others_go_on(stage: Stage, tmp_path: Path) -> None:
-    async def only_the_second(seen: SeenStep, wire: Wire) -> None:
+    async def only_the_second(seen: SeenRequest, wire: Wire) -> None:
         await says("SIRAP" if "Question 2" in json.dumps(seen.json) else "")(seen, wire)
 
     stage.models |= {"alpha": only_the_second, "beta": only_the_second}

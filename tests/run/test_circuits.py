@@ -1,3 +1,5 @@
+"""Circuits: a worker that keeps failing is passed over, and one call finds out whether it is back."""
+
 from __future__ import annotations
 
 import asyncio

@@ -204,7 +204,9 @@ def test_a_run_that_winds_down_tries_nothing_again() -> None:
 
 
 @given(st.lists(st.sampled_from([*sorted(RETRYABLE), "refused", "auth"]), max_size=6), st.integers(1, 3))
-def test_any_row_of_failures_ends_in_an_answer_or_all_tried(reasons: list[ModelErrorReason], attempts: int) -> None:
+def test_any_row_of_failures_ends_in_an_answer_or_in_all_workers_tried(
+    reasons: list[ModelErrorReason], attempts: int
+) -> None:
     errors = [[ModelError(reason, reason)] for reason in reasons]
     workers = {"ann": ScriptedModel([*errors, ["yes"]]), "bob": ScriptedModel([*errors, ["yes"]])}
     run, events = play(setting("A | - | one", workers, limits=Limits(attempts=attempts)))

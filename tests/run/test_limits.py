@@ -118,7 +118,9 @@ amounts = st.lists(st.tuples(st.sampled_from(["A", "B"]), st.integers(0, 15)), m
 
 @pytest.mark.parametrize("kind", ["tokens", "cost", "calls"])
 @given(drawn=amounts, amount=st.integers(1, 12), parallel=st.integers(1, 4), recursion=st.integers(0, 1))
-def test_a_limit_is_kept(kind: str, drawn: list[tuple[str, int]], amount: int, parallel: int, recursion: int) -> None:
+def test_no_limit_is_ever_overshot(
+    kind: str, drawn: list[tuple[str, int]], amount: int, parallel: int, recursion: int
+) -> None:
     lines = [
         f"{label} | {' '.join(str(i) for i in range(1, number) if bits >> (i - 1) & 1) or '-'} | do {number}"
         for number, (label, bits) in enumerate(drawn, start=1)

@@ -1,4 +1,4 @@
-"""Steps of a plan that repeat an earlier one."""
+"""Steps that repeat an earlier one are left out of a plan while it arrives, and a planner in a loop is stopped."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.booleans())
-def test_what_is_left_is_a_plan_without_repetitions(rows: list[tuple[str, str, set[int]]], keep_last: bool) -> None:
+def test_what_is_left_is_a_valid_plan_without_repetitions(
+    rows: list[tuple[str, str, set[int]]], keep_last: bool
+) -> None:
     steps = [
         Step(worker=worker, subtask=subtask, access=tuple(sorted(item for item in access if item < number)))
         for number, (worker, subtask, access) in enumerate(rows, start=1)

@@ -1,3 +1,5 @@
+"""Planning: what the planner is sent, faulty plans and repairs, fallbacks, and planners that fail or stay silent."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -57,7 +59,9 @@ def test_no_step_starts_before_a_checked_plan_is_whole() -> None:
 
 @pytest.mark.parametrize(("search", "ranks"), [(False, [0, 0, 0]), (True, [0, 1, 2])])
 @pytest.mark.parametrize(("seed", "seeds"), [(None, [None] * 3), (5, [5, 6, 7])])
-def test_no_try_is_like_the_last_one(search: bool, ranks: list[int], seed: int | None, seeds: list[int | None]) -> None:
+def test_no_try_is_like_the_one_before(
+    search: bool, ranks: list[int], seed: int | None, seeds: list[int | None]
+) -> None:
     planner = ScriptedModel([["B | 7 | two"]] * 3)
     play(setting(planner, profile=replace(PROMPTED, sampling=Sampling(tries=3, search=search)), seed=seed))
     assert [request.seed for request in planner.requests] == seeds
@@ -147,7 +151,9 @@ def test_what_follows_a_whole_plan_is_not_waited_for() -> None:
     ("missing", "conductor", 5, "do this"),
     ("length", "conductor", 5, "give it a larger context: conductor config set conductor.context N"),
 ])  # fmt: skip
-def test_a_planner_that_fails_ends_a_run(reason: ModelErrorReason, kind: FailureKind, code: int, hint: str) -> None:
+def test_a_planner_that_cannot_plan_ends_the_run(
+    reason: ModelErrorReason, kind: FailureKind, code: int, hint: str
+) -> None:
     run, events = play(setting([ModelError(reason, "so it is", hint="do this")]))
     assert kinds(events) == ["run_started", "run_failed"]
     assert run.trace.error == Failure(kind=kind, message="the planner cannot plan: so it is", hint=hint, reason=reason)

@@ -1,3 +1,5 @@
+"""The second plan of a run, for what nobody could do by the first: when it is asked for, and its limits."""
+
 from __future__ import annotations
 
 from dataclasses import replace

@@ -149,7 +149,9 @@ def test_whenever_a_run_is_stopped_its_stream_is_whole(
 
 
 @given(planners, scripts, scripts, st.integers(0, 60), st.booleans())
-def test_a_stream_is_whole_whoever_leaves(plan: Scripts, ann: Scripts, bob: Scripts, after: int, cancel: bool) -> None:
+def test_leaving_at_any_time_gives_a_complete_stream(
+    plan: Scripts, ann: Scripts, bob: Scripts, after: int, cancel: bool
+) -> None:
     workers = {"ann": ScriptedModel(ann), "bob": ScriptedModel(bob)}
     conductor = setting(ScriptedModel(plan), workers, pool=WITH_SELF, limits=Limits(recursion=1), constrained=True)
 

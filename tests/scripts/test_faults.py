@@ -171,7 +171,9 @@ def tried(cases: list[wire.Case], directory: Path, monkeypatch: pytest.MonkeyPat
     return tries.report()
 
 
-def test_a_question_under_a_fault_ends_well_as_does_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_under_a_fault_ends_well_and_so_does_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each run ends with what is right or says why not, and the next one on the same connections is answered."""
     apis, workers, shapes = ("chat", "responses", "anthropic"), wire.WORKERS, tuple(wire.SHAPES)
     cases = [

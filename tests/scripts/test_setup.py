@@ -161,7 +161,9 @@ def test_a_prebuilt_wheel_needs_no_compiler(no_compiler: Path, monkeypatch: pyte
     job.end()
 
 
-def test_a_wheel_of_this_build_alone_is_taken_from_cache(no_compiler: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wheel_that_we_built_before_is_taken_from_the_cache_but_none_of_another_build(
+    no_compiler: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another source or other flags have to be compiled."""
     setup.WHEELS.mkdir()
     (setup.WHEELS / "llama_cpp_python.whl").write_text("built")

@@ -16,7 +16,7 @@ import pytest
 from scripts.setup import ROOT
 from scripts.supply import audit, sbom
 from scripts.supply.audit import all_pins, pins
-from tests.servers import SeenStep, Wire, loopback
+from tests.servers import SeenRequest, Wire, loopback
 
 PACKAGES: Final = (("alpha", "1.0"), ("beta", "2.0"), ("beta", "3.0"))
 HOLE: Final = "PYSEC-2026-1"
@@ -43,7 +43,7 @@ def audited(place: Path, status: int = 200) -> int:
     allowed = place / "none.toml"
     allowed.touch()
 
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         package = seen.json["package"]["name"], seen.json["version"]
         await wire.json(known(*package) if package == ("beta", "3.0") else {}, status)
 
@@ -88,7 +88,9 @@ def report_of(monkeypatch: pytest.MonkeyPatch, *holes: str, skipped: Sequence[st
 
 
 @pytest.mark.parametrize("name", [HOLE, "CVE-2026-1"])
-def test_an_entry_allows_a_hole_by_any_of_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_an_entry_lets_a_vulnerability_pass_by_any_of_its_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     """Until the end of its day and not longer; one with the name of another vulnerability does not."""
     report_of(monkeypatch, HOLE)
     for until, code in ((0, 0), (-1, 1)):

@@ -84,7 +84,7 @@ def locked(**limits: Any) -> tuple[AccessRules, str]:
     return AccessRules(keys=lambda: (replace(key, **limits),)), text
 
 
-def test_other_names_are_dns_rebinding() -> None:
+def test_without_keys_only_names_of_this_machine_are_answered() -> None:
     """Without keys, only names of this machine are answered."""
     for host in ("localhost", "localhost:1", "LOCALHOST.", "a.localhost:80", "127.0.0.1:80", "127.9.9.9", "[::1]:8080"):
         assert ask(host=host).status == 200, host

@@ -24,7 +24,7 @@ from conductor_cli.state.postgres.records import shared_state
 from tests.cli.stage import Stage, stalls
 from tests.cli.test_batch import asked_number, echo
 from tests.server.plain_api import Serving, serving, until
-from tests.servers import SeenStep, Wire
+from tests.servers import SeenRequest, Wire
 from tests.state.cluster import Cluster
 from tests.state.conftest import postgres
 
@@ -139,10 +139,12 @@ def test_a_batch_with_a_bad_line_fails_before_anything_is_asked(
 
 
 @pytest.mark.parametrize("end", ["cancelled", "expired"])
-def test_what_is_finished_is_kept_if_a_batch_does_not(stored: Stage, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+def test_what_is_finished_is_kept_when_a_batch_does_not_end(
+    stored: Stage, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
     """A file that a batch reads cannot be deleted meanwhile."""
 
-    async def slow_after_two(seen: SeenStep, wire: Wire) -> None:
+    async def slow_after_two(seen: SeenRequest, wire: Wire) -> None:
         await (echo if asked_number(seen) in {"1", "2"} else stalls())(seen, wire)
 
     stored.models["alpha"] = slow_after_two
@@ -162,7 +164,7 @@ def test_what_is_finished_is_kept_if_a_batch_does_not(stored: Stage, monkeypatch
 
 
 def test_a_batch_goes_on_after_a_restart_and_asks_no_finished_request_again(stored: Stage) -> None:
-    async def stuck_after_three(seen: SeenStep, wire: Wire) -> None:
+    async def stuck_after_three(seen: SeenRequest, wire: Wire) -> None:
         await (echo if int(asked_number(seen)) < 3 else stalls())(seen, wire)
 
     stored.models["alpha"] = stuck_after_three
@@ -187,7 +189,9 @@ def test_batches_of_one_file_do_not_disturb_each_other(stored: Stage) -> None:
             assert set(lines_of(at, done.output_file_id)) == {f"q{number}" for number in range(20, 40)}
 
 
-def test_a_database_that_is_away_fails_nothing(one: Stage, postgres: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_that_is_away_fails_no_request_of_a_batch(
+    one: Stage, postgres: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CONDUCTOR_LLM_STATE", postgres.new_database())
     monkeypatch.setattr(batches, "AWAY_SECONDS", 0.05)
     away, connection = threading.Event(), Database._connection

@@ -284,7 +284,7 @@ def test_an_id_says_which_worker_of_which_run_asked() -> None:
     assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", text)
 
 
-def test_a_changed_id_is_unknown() -> None:
+def test_a_changed_or_foreign_id_is_unknown() -> None:
     """So is a foreign one, and one of another secret or of a removed worker."""
     text = IDS.sign(CALL)
     changed = [text[:at] + ("1" if text[at] != "1" else "2") + text[at + 1 :] for at in range(5, 54)]

@@ -17,7 +17,7 @@ from conductor_cli.server.requests import lowered
 from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import PLANNER, TWO, Stage, breaks, refuses, says
 from tests.server.plain_api import serving
-from tests.servers import SeenStep, Wire
+from tests.servers import SeenRequest, Wire
 
 pytestmark = pytest.mark.usefixtures("plain")
 
@@ -163,11 +163,11 @@ def test_runs_share_what_they_know_of_a_failing_worker(stage: Stage) -> None:
 
 
 def test_a_client_is_streamed_the_answer_of_the_revised_plan_alone(stage: Stage) -> None:
-    async def plans(seen: SeenStep, wire: Wire) -> None:
+    async def plans(seen: SeenRequest, wire: Wire) -> None:
         revises = "could not be done" in str(seen.json["messages"])
         await says("alpha | 1 | Answer it otherwise." if revises else TWO)(seen, wire)
 
-    async def refuses_to_check(seen: SeenStep, wire: Wire) -> None:
+    async def refuses_to_check(seen: SeenRequest, wire: Wire) -> None:
         checks = "Check it" in str(seen.json["messages"])
         await (refuses(400) if checks else says("It ", "is ", "so."))(seen, wire)
 
@@ -183,7 +183,7 @@ def test_a_client_is_streamed_the_answer_of_the_revised_plan_alone(stage: Stage)
 def test_runs_share_the_turns_of_a_provider(stage: Stage) -> None:
     open_now, most = 0, 0
 
-    async def slow(seen: SeenStep, wire: Wire) -> None:
+    async def slow(seen: SeenRequest, wire: Wire) -> None:
         nonlocal open_now, most
         open_now += 1
         most = max(most, open_now)

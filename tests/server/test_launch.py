@@ -98,7 +98,9 @@ def test_a_client_that_is_missing_is_named_with_its_command(stage: Stage, tmp_pa
     ("workers", 3, "no worker answers: "),
     ("planner", 3, "the planner does not answer: "),
 ])  # fmt: skip
-def test_no_client_starts_if_nobody_can_answer(stage: Stage, tmp_path: Path, setup: str, code: int, told: str) -> None:
+def test_a_client_is_not_started_over_what_cannot_answer(
+    stage: Stage, tmp_path: Path, setup: str, code: int, told: str
+) -> None:
     """Nobody can plan, or no worker answers: the reason is said, and the client, which would try on, is not started."""
     refused = refuses(401)
     stage.models = {"alpha": refused, "beta": refused} if setup == "workers" else {"planner": refused}

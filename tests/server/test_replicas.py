@@ -88,7 +88,7 @@ def test_a_run_that_goes_on_is_followed_from_another_replica(stage: Stage, repli
     assert deltas(events(seen)) == ["First "]
 
 
-def test_a_request_with_an_idempotency_key_is_one_run_on_all(stage: Stage, replicas: Two) -> None:
+def test_a_request_with_an_idempotency_key_is_one_run_on_all_replicas(stage: Stage, replicas: Two) -> None:
     """Sent to both at once or later; for another request the key is refused, and a run that failed is tried again."""
     one, two = replicas
     with ThreadPoolExecutor() as pool:
@@ -105,7 +105,9 @@ def test_a_request_with_an_idempotency_key_is_one_run_on_all(stage: Stage, repli
     assert text_of(respond(two, "k2").json()) == "now"
 
 
-def test_while_a_database_is_away_requests_get_503_others_go_on(stage: Stage, replicas: Two, postgres: Cluster) -> None:
+def test_while_the_database_is_away_requests_get_503_and_others_go_on(
+    stage: Stage, replicas: Two, postgres: Cluster
+) -> None:
     """Never 401, no call of a worker, no address; ready within seconds of its return, also where it was away first."""
     one, _ = replicas
     assert respond(one).status_code == 200

@@ -28,7 +28,7 @@ from conductor_cli.server.run_registry import FairQueue, QueuePlace, RegistryLim
 from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import Stage, refuses, says
 from tests.server.plain_api import QUESTION, PlainApi, PlainEncoder, Serving, address_of, serving, until
-from tests.servers import SeenStep, Wire, delta, usage
+from tests.servers import SeenRequest, Wire, delta, usage
 
 pytestmark = pytest.mark.usefixtures("plain")
 
@@ -76,7 +76,7 @@ class Gate(threading.Event):
         while not self.is_set() and not wire.gone.is_set():  # noqa: ASYNC110 - another thread opens it
             await asyncio.sleep(0.01)
 
-    async def script(self, _: SeenStep, wire: Wire) -> None:
+    async def script(self, _: SeenRequest, wire: Wire) -> None:
         await wire.head()
         await wire.frames(delta("First "))
         await self.opened(wire)
@@ -185,7 +185,9 @@ def test_a_run_that_nobody_reads_is_stopped(stage: Stage, monkeypatch: pytest.Mo
     assert TraceStore(stage.traces).ended(run).error.kind == "cancelled"  # type: ignore[union-attr]
 
 
-def test_requests_wait_and_too_many_are_refused(stage: Stage, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_wait_for_their_turn_and_too_many_are_refused(
+    stage: Stage, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     limited(monkeypatch, queue=1)
     monkeypatch.setenv("CONDUCTOR_LLM_SERVE_PARALLEL", "1")
     with serving() as server, ThreadPoolExecutor() as pool:
@@ -200,7 +202,9 @@ def test_requests_wait_and_too_many_are_refused(stage: Stage, gate: Gate, monkey
     assert (third.status_code, third.json()["error"]["code"], third.headers["retry-after"]) == (429, "busy", "5")
 
 
-def test_who_sends_many_requests_delays_nobody_else(stage: Stage, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_sends_many_requests_does_not_keep_others_waiting(
+    stage: Stage, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CONDUCTOR_LLM_SERVE_PARALLEL", "1")
     keys = {name: stage.inside("serve", "keys", "add", name).out.split()[-1] for name in ("many", "few")}
     with serving() as server, ThreadPoolExecutor() as pool:
@@ -251,7 +255,7 @@ def test_an_error_after_the_line_ends_has_the_form_of_the_api(
 ) -> None:
     gate = Gate()
 
-    async def script(_: SeenStep, wire: Wire) -> None:
+    async def script(_: SeenRequest, wire: Wire) -> None:
         await wire.head()
         await gate.opened(wire)
         await wire.frames(delta("Half of "))
@@ -314,7 +318,9 @@ def started(stage: Stage) -> Iterator[tuple[str, Popen[bytes]]]:
         command.kill()
 
 
-def test_a_server_that_ends_lets_requests_end(stage: Stage, gate: Gate, started: tuple[str, Popen[bytes]]) -> None:
+def test_a_server_that_ends_lets_running_requests_end(
+    stage: Stage, gate: Gate, started: tuple[str, Popen[bytes]]
+) -> None:
     url, command = started
     with ThreadPoolExecutor() as pool:
         asked = pool.submit(httpx.post, f"{url}/v1/chat/completions", json=QUESTION, timeout=30)

@@ -15,7 +15,7 @@ from conductor_cli.server.run_registry import MAX_UNREAD, ServedRun
 from tests.cli.stage import Stage
 from tests.server import plain_api
 from tests.server.plain_api import Serving, listen_at_small, serving, until
-from tests.servers import SeenStep, Wire, delta, usage
+from tests.servers import SeenRequest, Wire, delta, usage
 
 PIECE = "x" * 8000
 PIECES = 150
@@ -34,7 +34,7 @@ class LongAnswer:
     def __init__(self) -> None:
         self.written = 0
 
-    async def __call__(self, _: SeenStep, wire: Wire) -> None:
+    async def __call__(self, _: SeenRequest, wire: Wire) -> None:
         await wire.head()
         while self.written < PIECES and not wire.gone.is_set():
             self.written += 1

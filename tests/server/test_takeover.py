@@ -26,7 +26,7 @@ from tests.cli.stage import THREE, Stage, says
 from tests.cli.test_batch import asked_number
 from tests.server.plain_api import QUESTION, Serving, address_of, deltas, events, serving, text_of, until
 from tests.server.test_batches import begin, client, line, over
-from tests.servers import Script, SeenStep, Wire, delta
+from tests.servers import Script, SeenRequest, Wire, delta
 from tests.state.cluster import Cluster
 from tests.state.conftest import postgres
 
@@ -97,9 +97,9 @@ def text_in(stream: str) -> str:
 
 def once(*pieces: str, then: Script, go: threading.Event | None = None) -> Script:
     """A model that streams `pieces` to who asks first, and no end before `go`; to all others it is `then`."""
-    asked = list[SeenStep]()
+    asked = list[SeenRequest]()
 
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         asked.append(seen)
         if len(asked) > 1:
             await then(seen, wire)
@@ -282,7 +282,7 @@ def test_a_batch_whose_server_is_killed_is_finished_by_another(pair: Pair, monke
     stage.plan = "alpha | - | Say it."
     asked, stored = list[str](), threading.Event()
 
-    async def answer(seen: SeenStep, wire: Wire) -> None:
+    async def answer(seen: SeenRequest, wire: Wire) -> None:
         asked.append(asked_number(seen))
         if not stored.is_set() and len(asked) > 3:
             await wire.stall()

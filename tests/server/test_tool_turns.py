@@ -13,7 +13,7 @@ import pytest
 from tests.cli.stage import TWO, Stage, says
 from tests.cli.test_tools import SERVER, calls
 from tests.server.plain_api import Serving, events, serving
-from tests.servers import Script, SeenStep, Speaker, Wire, delta, usage
+from tests.servers import Script, SeenRequest, Speaker, Wire, delta, usage
 
 EDIT = {"name": "edit", "description": "Edit a file."}
 SCHEMA = {"type": "object", "properties": {"file": {"type": "string"}}}
@@ -30,7 +30,7 @@ SEARCH = {
 
 
 def asks(*files: str) -> Script:
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         speaker = Speaker(seen, wire)
         await speaker.begin()
         await speaker.say("I edit.")
@@ -44,7 +44,7 @@ def asks(*files: str) -> Script:
 def by_turns(*scripts: Script) -> Script:
     left = list(scripts)
 
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         await (left.pop(0) if len(left) > 1 else left[0])(seen, wire)
 
     return script
@@ -100,7 +100,7 @@ class Talk:
             self.turns += [{"role": "tool", "tool_call_id": call, "content": text} for call, text in results.items()]
 
 
-def messages(seen: SeenStep) -> Sequence[Mapping[str, Any]]:
+def messages(seen: SeenRequest) -> Sequence[Mapping[str, Any]]:
     sent: Sequence[Mapping[str, Any]] = seen.json["messages"]
     return sent
 
@@ -174,7 +174,7 @@ def test_an_answer_that_stays_wrong_is_an_error(stage: Stage) -> None:
     assert "alpha answers" not in "".join(line for line in stream.text.splitlines() if '"content":' in line)
 
 
-async def cut(seen: SeenStep, wire: Wire) -> None:
+async def cut(seen: SeenRequest, wire: Wire) -> None:
     """A reply whose limit cuts it inside a call."""
     await wire.head()
     call = {"index": 0, "id": "own", "type": "function", "function": {"name": "edit", "arguments": '{"file": "a'}}
@@ -186,7 +186,9 @@ async def cut(seen: SeenStep, wire: Wire) -> None:
     [("chat/completions", '"finish_reason":"length"'), ("responses", "max_output_tokens"),
      ("messages", '"stop_reason":"max_tokens"')],
 )  # fmt: skip
-def test_a_reply_that_its_limit_cuts_is_told_as_such_and_not_asked_for_again(stage: Stage, api: str, word: str) -> None:
+def test_a_reply_that_its_limit_cuts_is_told_as_such_and_never_asked_for_again(
+    stage: Stage, api: str, word: str
+) -> None:
     stage.configure(more="[limits]\nattempts = 3")
     stage.models["alpha"] = stage.models["beta"] = cut
     with serving() as server:

@@ -332,7 +332,9 @@ def test_a_database_that_another_run_has_begun_again_is_noticed(place: Path) -> 
         other.reserve()
 
 
-def test_a_database_that_others_hold_is_an_error_after_a_wait(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_that_another_process_holds_is_an_error_after_a_bounded_wait(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The run ends with the work that is done, and says what is locked."""
     monkeypatch.setattr("conductor_cli.state.spending.BUSY_SECONDS", 0.2)
     run = OneRun(place, cents(1))

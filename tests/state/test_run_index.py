@@ -178,7 +178,9 @@ def test_processes_may_query_at_the_same_time(store: TraceStore) -> None:
     assert seen == [[f"question {day}" for day in range(28, 8, -1)]] * 8
 
 
-def test_creating_the_index_takes_no_lock_from_a_thread(store: TraceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_creating_the_index_takes_no_lock_from_another_thread(
+    store: TraceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another thread may create it first. What that thread is writing stays locked for all other processes."""
     put(store, 1, "first")
     file, open_file, others = file_of(store), os.open, list[sqlite3.Connection]()

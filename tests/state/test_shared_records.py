@@ -42,7 +42,7 @@ def databases(postgres: Cluster) -> Iterator[Two]:
         each.close()
 
 
-def test_a_run_of_a_killed_process_is_interrupted_when_its_lease_is_over(databases: Two) -> None:
+def test_a_run_of_a_process_that_was_killed_is_interrupted_when_its_lease_is_over(databases: Two) -> None:
     """With what happened until then. If the process was only late, it goes on writing, and its end counts."""
     one, two = databases
     happened = events(RUN, "How many pears?")

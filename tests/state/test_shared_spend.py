@@ -136,7 +136,9 @@ def test_without_the_database_no_call_is_made_and_what_ended_is_recorded_later(
     assert spend.today().cost == Decimal("0.02")
 
 
-def test_a_failed_migration_leaves_nothing(postgres: Cluster, monkeypatch: pytest.MonkeyPatch, opened: Open) -> None:
+def test_a_migration_that_fails_leaves_nothing_behind(
+    postgres: Cluster, monkeypatch: pytest.MonkeyPatch, opened: Open
+) -> None:
     found = opened(postgres.new_database())
     steps = (*migrations(), "CREATE TABLE half (a int); SELECT 1 / 0")
     monkeypatch.setattr(module, "migrations", lambda: steps)
@@ -182,7 +184,9 @@ def test_the_clock_of_the_database_says_which_day_it_is(database: Database) -> N
     assert [row.day for row in read_shared_spent(database, LONG_AGO)] == [database.now().date()]
 
 
-def test_the_limits_are_in_the_set_database(postgres: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_setting_names_the_database_of_the_limits(
+    postgres: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It stands before the sections of a file; the environment comes first; neither text shows the password."""
     url, file = postgres.new_database(), tmp_path / "config.toml"
     file.write_text(f'state = "{url}"\n[limits]\ncost_day = 1\n')

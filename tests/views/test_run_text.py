@@ -1,4 +1,4 @@
-"""What all views say about a run."""
+"""What all views say about a run: commands to go on, access in words, problems in one short line."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Grammars of plan formats: what they admit is a valid plan, and the real llama.cpp reads them as they are meant."""
+
 from __future__ import annotations
 
 import random

@@ -486,7 +486,9 @@ def as_schema(text: str, context: PlanFormatContext) -> str:
 
 
 @given(st.data(), st.integers(0, 2**32).map(random.Random))
-def test_what_a_grammar_admits_a_schema_admits_and_a_parser_reads(data: st.DataObject, chance: random.Random) -> None:
+def test_what_the_grammar_admits_the_schema_admits_and_the_parser_reads(
+    data: st.DataObject, chance: random.Random
+) -> None:
     context = data.draw(terms_for_tests(constrained=True))
     context = replace(context, first=data.draw(st.integers(1, context.rules.steps)))
     schema = JSON.schema(context)

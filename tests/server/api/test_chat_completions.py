@@ -160,7 +160,9 @@ SEARCH = {"type": "web_search_preview_2025_03_11"}
         [], ("web_search",),
     ),
 ])  # fmt: skip
-def test_tools_of_a_server_are_needed_or_not(fields: dict[str, Any], tools: list[str], hosted: tuple[str, ...]) -> None:
+def test_tools_of_the_server_are_left_out_or_needed(
+    fields: dict[str, Any], tools: list[str], hosted: tuple[str, ...]
+) -> None:
     """They are needed where the request has nothing else to call, or asks for one."""
     read = parsed(**fields)
     assert ([tool.name for tool in read.tools], read.hosted) == (tools, hosted)

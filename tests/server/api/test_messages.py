@@ -129,7 +129,9 @@ CLIENTS = {"name": "edit", "input_schema": {}}
     ({"tools": [SEARCH], "tool_choice": {"type": "none"}}, [], ()),
     ({"mcp_servers": [{"type": "url", "url": "https://x.test", "name": "x"}]}, [], ("mcp",)),
 ])  # fmt: skip
-def test_tools_of_a_server_are_needed_or_not(fields: dict[str, Any], tools: list[str], hosted: tuple[str, ...]) -> None:
+def test_tools_of_the_server_are_left_out_or_needed(
+    fields: dict[str, Any], tools: list[str], hosted: tuple[str, ...]
+) -> None:
     read = parsed(**fields)
     assert ([tool.name for tool in read.tools], read.hosted) == (tools, hosted)
 

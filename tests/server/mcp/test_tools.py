@@ -13,7 +13,7 @@ from conductor_cli.server.mcp import handlers
 from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import COMMAND, PLANNER, SOURCE, TWO, Stage, breaks, refuses, replies, says, stalls
 from tests.server.mcp.clients import Heard, answer_of, inside_client, run_of, text_of
-from tests.servers import SeenStep, Speaker, Wire
+from tests.servers import SeenRequest, Speaker, Wire
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -275,7 +275,7 @@ def test_a_client_hears_that_a_silent_worker_is_waited_for(stage: Stage, monkeyp
     monkeypatch.setattr(handlers, "PERIOD", 0.05)
     heard = Heard()
 
-    async def slow(seen: SeenStep, wire: Wire) -> None:
+    async def slow(seen: SeenRequest, wire: Wire) -> None:
         while sum(text.startswith("waiting for alpha") for _, text in heard.progress) < 2:  # noqa: ASYNC110 - another loop
             await asyncio.sleep(0.01)
         await says("at last")(seen, wire)
@@ -302,7 +302,7 @@ def test_a_tool_that_needs_an_approval_is_refused(stage: Stage, monkeypatch: pyt
     stage.configure(f'[limits]\nattempts = 1\n[tools.nested]\ncommand = {program}\nenv = ["PYTHONPATH"]')
     returned = []
 
-    async def calling(seen: SeenStep, wire: Wire) -> None:
+    async def calling(seen: SeenRequest, wire: Wire) -> None:
         speaker = Speaker(seen, wire)
         await speaker.begin()
         texts = [message["content"] for message in seen.json["messages"] if message["role"] == "tool"]
