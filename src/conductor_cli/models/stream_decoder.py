@@ -166,10 +166,14 @@ class ToolCallDecoder:
 
 FINISHES: Final[dict[str, Finish]] = {
     "stop": "stop", "eos": "stop", "end_turn": "stop", "stop_sequence": "stop", "length": "length",
-    "max_tokens": "length", "content_filter": "refusal", "refusal": "refusal", "safety": "refusal",
+    "max_tokens": "length", "model_length": "length",
+    "content_filter": "refusal", "refusal": "refusal", "safety": "refusal",
     "tool_calls": "tool", "function_call": "tool", "tool_use": "tool",
 }  # fmt: skip
 """What each `finish_reason` means; any other is `other`."""
+
+FAILED_FINISHES: Final = ("error", "insufficient_system_resource")
+"""What Mistral, OpenRouter and DeepSeek say of a reply that their side broke off: it is no answer."""
 
 CHARACTERS_PER_TOKEN: Final = 4  # the estimate for a server that counts nothing
 UNLIMITED_TOKENS: Final = 128_000  # tokens of a reply where none were asked for: the most that a model writes at once
@@ -224,6 +228,8 @@ class ChatReplyDecoder:
         self.replied = True
         if reason := choice.get("finish_reason"):
             self.finish = FINISHES.get(str(reason).lower(), "other")
+            if reason in FAILED_FINISHES:
+                raise ModelError("overloaded", f"the server broke the reply off: finish_reason {reason!r}")
         delta = choice.get("delta") or choice.get("message")
         if not isinstance(delta, dict):
             return []
