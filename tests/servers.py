@@ -277,7 +277,7 @@ def usage(read: int = 11, written: int = 7, **more: Any) -> dict[str, Any]:
 
 @dataclass
 class Speaker:
-    """Speaks one of OpenAI's two streaming protocols or Anthropic's, whichever the path asks for."""
+    """Speaks one of OpenAI's two streaming protocols, Anthropic's or Google's, as the path asks."""
 
     seen: SeenRequest
     wire: Wire
@@ -289,6 +289,8 @@ class Speaker:
     """The items of the Responses API."""
     block: str = ""
     """The type of the block or the item that is open."""
+    signature: str = ""
+    """The signature that Google's next call has."""
 
     @property
     def _anthropic(self) -> bool:
@@ -297,6 +299,10 @@ class Speaker:
     @property
     def _responses(self) -> bool:
         return self.seen.path.endswith("/responses")
+
+    @property
+    def _gemini(self) -> bool:
+        return "streamGenerateContent" in self.seen.path
 
     async def begin(self) -> None:
         await self.wire.head()
@@ -311,6 +317,8 @@ class Speaker:
         if self._anthropic:
             await self._in_block("text", text="")
             await self._delta("text_delta", text=text)
+        elif self._gemini:
+            await self._part(text=text)
         elif self._responses:
             await self._in_item("message", role="assistant", content=[])
             self.items[-1]["content"] = [{"type": "output_text", "text": self._said() + text, "annotations": []}]
@@ -319,11 +327,14 @@ class Speaker:
             await self.wire.frames(delta(text))
 
     async def think(self, text: str, signature: str = "") -> None:
-        """Thinking, which Anthropic signs."""
+        """Thinking, which Anthropic signs. Google's signature is that of the first call."""
         if self._anthropic:
             await self._in_block("thinking", thinking="", signature="")
             await self._delta("thinking_delta", thinking=text)
             await self._delta("signature_delta", signature=signature)
+        elif self._gemini:
+            self.signature = signature
+            await self._part(text=text, thought=True)
         elif self._responses:
             await self._in_item("reasoning", summary=[], encrypted_content=signature)
             self.items[-1]["summary"].append({"type": "summary_text", "text": text})
@@ -335,13 +346,18 @@ class Speaker:
             await self.wire.frames(delta(reasoning_content=text))
 
     async def call(self, name: str, *pieces: str, id: str = "") -> None:  # noqa: A002
-        """One tool call, its arguments in these pieces of JSON text."""
+        """One tool call, its arguments in these pieces of JSON text. Google's come whole."""
         id = id or f"call_{self.calls}"  # noqa: A001
         number, self.calls = self.calls, self.calls + 1
         if self._anthropic:
             await self._in_block("tool_use", again=True, id=id, name=name, input={})
             for piece in pieces:
                 await self._delta("input_json_delta", partial_json=piece)
+        elif self._gemini:
+            signed = {"thoughtSignature": self.signature} if self.signature else {}
+            self.signature = ""
+            arguments = json.loads("".join(pieces) or "{}")
+            await self._part(functionCall={"id": id, "name": name, "args": arguments}, **signed)
         elif self._responses:
             await self._in_item("function_call", again=True, call_id=id, name=name, arguments="")
             self.items[-1]["arguments"] = "".join(pieces)
@@ -359,6 +375,10 @@ class Speaker:
             last = {"stop_reason": "tool_use" if self.calls else "end_turn", "stop_sequence": None}
             await self._event("message_delta", delta=last, usage={"output_tokens": 7})
             await self._event("message_stop")
+        elif self._gemini:
+            counts = {"promptTokenCount": 11, "candidatesTokenCount": 7, "totalTokenCount": 18}
+            last = {"content": {"parts": [{"text": ""}], "role": "model"}, "finishReason": "STOP"}
+            await self.wire.frames({"candidates": [last], "usageMetadata": counts})
         elif self._responses:
             await self._in_item("")
             counts = {"input_tokens": 11, "output_tokens": 7, "total_tokens": 18}
@@ -367,6 +387,10 @@ class Speaker:
             await self._event("response.completed", response=response | {"usage": counts | details})
         else:
             await self.wire.frames(delta(finish="tool_calls" if self.calls else "stop"), usage(), "[DONE]")
+
+    async def _part(self, **part: Any) -> None:
+        content = {"role": "model", "parts": [part]}
+        await self.wire.frames({"candidates": [{"content": content, "index": 0}]})
 
     def _said(self) -> str:
         return "".join(part["text"] for part in self.items[-1]["content"])

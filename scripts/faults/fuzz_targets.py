@@ -320,7 +320,9 @@ async def _spoken(path: str) -> bytes:
 
 
 def _replies(api: str) -> list[bytes]:
-    path = {"responses": "/responses", "anthropic": "/messages"}.get(api, "/chat/completions")
+    paths = {"responses": "/responses", "anthropic": "/messages"}
+    paths["gemini"] = "/models/m:streamGenerateContent"
+    path = paths.get(api, "/chat/completions")
     return [asyncio.run(_spoken(path)), *SEEDS["reply"]]
 
 
@@ -364,7 +366,7 @@ def _targets() -> Iterator[tuple[str, Target]]:
         yield f"plan {name}", Target(partial(check_plan_format, name), partial(_plans, name), plans)
     yield "plan file", Target(check_plan_file, lambda: SEEDS["plan file"], (b'"given"', b'"conversation"', b'"cost"'))
     marks = (b"<think>", b"data: ", b"event: ")
-    for api in ("chat-completions", "responses", "anthropic", "gemini"):
+    for api in ("chat-completions", "responses", "anthropic", "gemini", "gemini-chat"):
         yield f"reply {api}", Target(partial(check_reply, api), partial(_replies, api), marks)
     tables = (b"[[", b'"""', b"inf", b"nan", b"1979-05-27", b"0x", b"= {", b"policy.", b"self")
     yield "settings", Target(check_settings, lambda: SEEDS["settings"], tables, 200)

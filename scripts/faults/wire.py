@@ -38,6 +38,7 @@ APIS: Final = {
     "chat": 'kind = "openai-compatible"\nbase_url = "{url}/v1"\nmodel = "{name}"',
     "responses": 'kind = "openai"\napi = "responses"\nbase_url = "{url}/v1"\nmodel = "{name}"',
     "anthropic": 'kind = "anthropic"\nbase_url = "{url}"\nmodel = "{name}"',
+    "gemini": 'kind = "gemini"\nbase_url = "{url}/v1beta"\nmodel = "{name}"',
     "litellm": 'kind = "litellm"\nbase_url = "{url}/v1"\nmodel = "openai/{name}"',
 }
 """The settings of a worker for each adapter and API."""

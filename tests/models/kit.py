@@ -41,9 +41,10 @@ TALK = (
 TALKED = Request(messages=TALK)
 APIS: dict[str, tuple[str, dict[str, str]]] = {
     "chat completions": ("openai-compatible", {}), "responses": ("openai-compatible", {"api": "responses"}),
-    "anthropic": ("anthropic", {}),
+    "anthropic": ("anthropic", {}), "gemini": ("gemini", {}),
+    "gemini-chat": ("gemini", {"base_url": "/openai"}),
 }  # fmt: skip
-"""Kind and options of a worker that is asked by each API."""
+"""Kind and options of a worker that is asked by each API; of its address, the path."""
 
 
 def asked(text: str = "Yes?", **more: Any) -> Request:
@@ -194,7 +195,8 @@ def in_turn(
     """The chunks of the replies by one of `APIS` or by a worker of another kind, and what the server saw."""
     kind, own = APIS.get(api, (api, {}))
     with loopback(script) as server:
-        settings = {"base_url": server.url, "key_env": "KEY", **own, **options}
+        address = server.url + own.get("base_url", "")
+        settings = {**own, "base_url": address, "key_env": "KEY", **options}
         opened = open_model(Worker(name="w", kind=kind, model=model, options=settings), environ={"KEY": "sk-123456"})
         return play(opened, *requests), server.requests
 

@@ -1,4 +1,4 @@
-"""What each of the three chat APIs is sent: a conversation, files, tools, choices, and files of results."""
+"""What each of the four chat APIs is sent: a conversation, files, tools, choices, and files of results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.models.kit import ASK, CHART, PAPER, TALK, WEATHER, sent_to
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
 PNG, PDF = "cG5nIGJ5dGVz", "cGRmIGJ5dGVz"
-EVERY = pytest.mark.parametrize("api", ["chat completions", "responses", "anthropic"])
+EVERY = pytest.mark.parametrize("api", ["chat completions", "responses", "anthropic", "gemini"])
 
 CONVERSATIONS: dict[str, dict[str, Any]] = {
     "chat completions": {
@@ -29,6 +29,19 @@ CONVERSATIONS: dict[str, dict[str, Any]] = {
         "model": "m", "stream": True, "system": "Be short.", "max_tokens": 99, "temperature": 0.5,
         "messages": [{"role": message.role, "content": message.content} for message in TALK[1:]],
         "stop_sequences": ["END"], "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}},
+    },
+    "gemini": {
+        "systemInstruction": {"parts": [{"text": "Be short."}]},
+        "contents": [
+            {"role": "user", "parts": [{"text": "Two?"}]},
+            {"role": "model", "parts": [{"text": "2."}]},
+            {"role": "user", "parts": [{"text": "Three?"}]},
+        ],
+        "generationConfig": {
+            "maxOutputTokens": 99, "temperature": 0.5, "stopSequences": ["END"],
+            "responseMimeType": "application/json", "responseJsonSchema": SCHEMA,
+            "thinkingConfig": {"includeThoughts": True},
+        },
     },
 }  # fmt: skip
 
@@ -64,21 +77,27 @@ FILES: dict[str, list[dict[str, Any]]] = {
         },
         {"type": "text", "text": "Compare."},
     ],
+    "gemini": [
+        {"text": "chart.png:"}, {"inlineData": {"mimeType": "image/png", "data": PNG}},
+        {"text": "paper.pdf:"}, {"inlineData": {"mimeType": "application/pdf", "data": PDF}},
+        {"text": "Compare."},
+    ],
 }  # fmt: skip
 
 
 def turns(api: str, *messages: Message, **more: Any) -> list[Any]:
     """The turns of a conversation as a server saw them."""
     body = sent_to(api, Request(messages=messages, **more)).json
-    return list(body["input" if api == "responses" else "messages"])
+    return list(body[{"responses": "input", "gemini": "contents"}.get(api, "messages")])
 
 
 @EVERY
 def test_several_files_come_each_after_its_name(api: str) -> None:
     (message,) = turns(api, Message(role="user", content="Compare.", attachments=(CHART, PAPER)))
-    assert message == {"role": "user", "content": FILES[api]}
+    content = "parts" if api == "gemini" else "content"
+    assert message == {"role": "user", content: FILES[api]}
     (one,) = turns(api, Message(role="user", content="Compare.", attachments=(CHART,)))
-    assert one["content"] == [FILES[api][1], FILES[api][4]]
+    assert one[content] == [FILES[api][1], FILES[api][4]]
 
 
 ABOUT = {"name": "weather", "description": "Says the weather."}
@@ -93,6 +112,7 @@ TOOLS: dict[str, Any] = {
         {"type": "function", "name": "now", "parameters": NOTHING, "strict": False},
     ],
     "anthropic": [{**ABOUT, "input_schema": CITY}, {"name": "now", "input_schema": NOTHING}],
+    "gemini": [{"functionDeclarations": [{**ABOUT, "parametersJsonSchema": CITY}, {"name": "now"}]}],
 }  # fmt: skip
 """A schema without a type becomes an object's."""
 
@@ -101,17 +121,24 @@ TOOLS: dict[str, Any] = {
 def test_tools_are_offered_and_what_is_the_default_is_not_said(api: str) -> None:
     body = sent_to(api, Request(messages=(ASK,), tools=(WEATHER, Tool(name="now")))).json
     assert body["tools"] == TOOLS[api]
-    assert not {"tool_choice", "parallel_tool_calls"} & set(body)
+    assert not {"tool_choice", "parallel_tool_calls", "toolConfig"} & set(body)
+
+
+MODES = {"required": {"mode": "ANY"}, "none": {"mode": "NONE"}}
 
 
 @pytest.mark.parametrize("parallel", [True, False])
 @pytest.mark.parametrize("choice", ["none", "required", WEATHER], ids=["none", "required", "one"])
 @EVERY
 def test_the_choice_of_tools_has_the_words_of_its_api(api: str, choice: Any, parallel: bool) -> None:
-    """Anthropic is told in its choice to make one call at a time."""
+    """Anthropic is told in its choice to make one call at a time, and Google cannot be told."""
     request = Request(messages=(ASK,), tools=(WEATHER,), tool_choice=choice, parallel_tool_calls=parallel)
     body = sent_to(api, request).json
-    if api == "anthropic":
+    if api == "gemini":
+        one = {"mode": "ANY", "allowedFunctionNames": ["weather"]}
+        mode = MODES[choice] if isinstance(choice, str) else one
+        assert body["toolConfig"] == {"functionCallingConfig": mode}
+    elif api == "anthropic":
         kind = {"none": "none", "required": "any"}.get(str(choice), "tool")
         told = {"type": kind} | ({"name": "weather"} if kind == "tool" else {})
         alone = {} if parallel or choice == "none" else {"disable_parallel_tool_use": True}
@@ -137,6 +164,9 @@ SHOWN: dict[str, list[dict[str, Any]]] = {
         "type": "tool_result", "tool_use_id": "c1",
         "content": [FILES["anthropic"][1], {"type": "text", "text": "A map."}], "cache_control": {"type": "ephemeral"},
     }]}],
+    "gemini": [{"role": "user", "parts": [{"functionResponse": {
+        "id": "c1", "name": "weather", "response": {"output": "A map."}, "parts": [FILES["gemini"][1]],
+    }}]}],
 }  # fmt: skip
 
 

@@ -59,6 +59,7 @@ def worker(kind: str, model: str, path: str, **more: str) -> Callable[[str], Mod
 
 REMOTE: dict[str, Callable[[str], Model]] = {
     "anthropic": worker("anthropic", "claude-haiku-4-5", ""),
+    "gemini": worker("gemini", "gemini-3.8-flash", "/v1beta"),
     "openai-compatible": worker("openai-compatible", "m", "/v1"),
     "litellm-openai": worker("litellm", "openai/gpt-5", "/v1"),
     "litellm-anthropic": worker("litellm", "anthropic/claude-haiku-4-5", ""),
@@ -247,6 +248,7 @@ ADAPTERS: dict[str, Callable[[str], Model]] = {
     "chat completions": REMOTE["openai-compatible"],
     "Responses": worker("openai-compatible", "m", "/v1", api="responses"),
     "Anthropic": REMOTE["anthropic"],
+    "Gemini": REMOTE["gemini"],
     "litellm, to OpenAI": REMOTE["litellm-openai"],
     "litellm, to Anthropic": REMOTE["litellm-anthropic"],
 }
@@ -325,9 +327,11 @@ def test_results_go_back_to_their_calls(name: str) -> None:
     assert in_order(body, "Is it warm?", "Let me look.", "Oslo", "3 degrees", "no clock here")
     for call in calls(chunks):
         assert body.count(f'"{call.id}"') == 2
-    assert any(words in body for words in ("Error: no clock here", '"is_error": true'))
+    failed = ("Error: no clock here", '"is_error": true', '{"error": "no clock here"}')
+    assert any(words in body for words in failed)
     # What a provider signed is sent back with the turn that it belongs to.
-    assert ("c2ln" in body) == (name in ("Responses", "Anthropic", "litellm, to Anthropic"))
+    signs = ("Responses", "Anthropic", "Gemini", "litellm, to Anthropic")
+    assert ("c2ln" in body) == (name in signs)
 
 
 @EVERY

@@ -149,7 +149,7 @@ def test_each_providers_refusal_is_distinguished(status: int, body: object, verd
     ("provider", "path", "header", "value"),
     [
         ("openai", "/models", "authorization", f"Bearer {KEY}"),
-        ("gemini", "/openai/models", "authorization", f"Bearer {KEY}"),
+        ("gemini", "/models", "x-goog-api-key", KEY),
         ("anthropic", "/v1/models", "x-api-key", KEY),
         ("openrouter", "/key", "authorization", f"Bearer {KEY}"),
     ],
@@ -160,7 +160,15 @@ def test_a_good_key_is_good(provider: str, path: str, header: str, value: str) -
     assert (result.state, result.seconds > 0) == ("good", True)
     [seen] = server.requests
     assert (seen.method, seen.path, seen.headers[header]) == ("GET", path, value)
-    assert len({"authorization", "x-api-key"} & set(seen.headers)) == 1
+    assert len({"authorization", "x-api-key", "x-goog-api-key"} & set(seen.headers)) == 1
+
+
+def test_a_key_at_google_s_compatible_address_is_sent_as_openai_wants_it() -> None:
+    with loopback(answering({"data": []})) as server:
+        found = asyncio.run(check_key("gemini", f"{server.url}/openai", KEY, seconds=5))
+    [seen] = server.requests
+    assert (found.state, seen.path) == ("good", "/openai/models")
+    assert seen.headers["authorization"] == f"Bearer {KEY}"
 
 
 def test_a_server_that_says_nothing_is_unreachable_in_time() -> None:
@@ -181,7 +189,13 @@ def test_a_server_that_says_nothing_is_unreachable_in_time() -> None:
             [("a", 1000, (1, 2)), ("b", 4096, None), ("e", None, None)],
         ),
         (
-            "gemini", "/v1/openai/models", {"data": [{"id": "models/gemini-x"}]}, [("gemini-x", None, None)],
+            "gemini", "/v1/models?pageSize=1000",
+            {"models": [
+                {"name": "models/gemini-x", "inputTokenLimit": 5, "supportedGenerationMethods": ["generateContent"]},
+                {"name": "models/gemini-y", "supportedGenerationMethods": ["predict"]},
+                {"name": "models/gemini-z", "supportedGenerationMethods": 7},
+            ]},
+            [("gemini-x", 5, None), ("gemini-z", None, None)],
         ),
         ("anthropic", "/v1/v1/models?limit=1000", {"data": [{"id": "m"}]}, [("m", None, None)]),
         ("openai-compatible", "/v1/models", {"object": "list"}, []),

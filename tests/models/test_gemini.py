@@ -1,110 +1,392 @@
-"""Where Google's server of chat completions departs from OpenAI's: what is sent, and what comes back."""
+"""Google's own API: what is sent, and what its replies and errors mean, on real sockets."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from conductor_cli.core.chat import Message, Request, Tool, ToolCall
-from tests.models.kit import ASK, TALK, WEATHER, answering, asked_by, calls, events, failure_of, fine, text
-from tests.servers import SeenRequest, delta
+from conductor_cli.core.chat import Attachment, Chunk, Message, Request, Tool, ToolCall
+from conductor_cli.core.usage import Usage
+from tests.models.kit import (
+    ASK,
+    CHART,
+    PAPER,
+    TALK,
+    WEATHER,
+    answering,
+    asked_by,
+    calls,
+    events,
+    failure_of,
+    fine,
+    in_turn,
+    notes,
+    sent_to,
+    text,
+    thinking,
+    used,
+)
+from tests.servers import Script, SeenStep, Wire
 
 NEW, OLD = "gemini-3.8-flash", "gemini-2.5-pro"
-SIGNED = {"extra_content": {"google": {"thought_signature": "c2ln"}}}
-UNCHECKED = {"extra_content": {"google": {"thought_signature": "skip_thought_signature_validator"}}}
+SHOWN = {"includeThoughts": True}
 
 
-def sent(*messages: Message, model: str = NEW, options: dict[str, Any] | None = None, **more: Any) -> SeenRequest:
-    """A request as the server saw it."""
-    return asked_by("gemini", fine, Request(messages=messages or TALK, **more), model=model, **(options or {}))[1][0]
+def sent(*messages: Message, model: str = NEW, options: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    """The body of a request with these messages, as the server saw it."""
+    request = Request(messages=messages or TALK, **more)
+    body: dict[str, Any] = sent_to("gemini", request, model=model, **(options or {})).json
+    return body
 
 
-def test_the_key_goes_to_the_place_of_chat_completions_below_google_s_address() -> None:
-    seen = sent()
-    assert (seen.path, seen.headers["authorization"]) == ("/openai/chat/completions", "Bearer sk-123456")
+def part(**fields: Any) -> dict[str, Any]:
+    """One response of a stream, with one part."""
+    return {"candidates": [{"content": {"role": "model", "parts": [fields]}, "index": 0}]}
+
+
+def end(reason: str = "STOP", **more: Any) -> dict[str, Any]:
+    """The last response of a stream."""
+    counts = {"promptTokenCount": 9, "candidatesTokenCount": 4, "totalTokenCount": 13}
+    return {"candidates": [{"finishReason": reason, **more}], "usageMetadata": counts}
+
+
+def asked(*frames: dict[str, Any], tools: tuple[Tool, ...] = (WEATHER,)) -> list[Chunk]:
+    """The chunks of a reply to a request with tools."""
+    request = Request(messages=(ASK,), tools=tools)
+    return asked_by("gemini", events(*frames), request, model=NEW)[0]
+
+
+def turn_of(chunks: list[Chunk], content: str | None = None) -> Message:
+    """A reply as the turn of a conversation that goes on."""
+    said = text(chunks) if content is None else content
+    data = chunks[-1].provider_data
+    return Message(role="assistant", content=said, tool_calls=calls(chunks), provider_data=data)
+
+
+def refusing_once(word: str, said: str) -> Script:
+    """A server that refuses what has this word in it, and takes the rest."""
+
+    async def script(seen: SeenStep, wire: Wire) -> None:
+        if word in json.dumps(seen.json):
+            error = {"code": 400, "message": said, "status": "INVALID_ARGUMENT"}
+            return await wire.json({"error": error}, 400)
+        return await fine(seen, wire)
+
+    return script
+
+
+def test_the_key_and_the_model_are_where_google_wants_them() -> None:
+    seen = sent_to("gemini", Request(messages=TALK, seed=7), model=NEW)
+    assert seen.path == "/models/gemini-3.8-flash:streamGenerateContent?alt=sse"
+    assert seen.headers["x-goog-api-key"] == "sk-123456"
+    assert "authorization" not in seen.headers
+    assert seen.json["generationConfig"] == {"seed": 7, "thinkingConfig": SHOWN}
+    named = sent_to("gemini", Request(messages=TALK), model="tunedModels/a b?c")
+    assert named.path == "/tunedModels/a%20b%3Fc:streamGenerateContent?alt=sse"
 
 
 @pytest.mark.parametrize(
-    ("model", "options", "told"),
+    ("model", "options", "config"),
     [
-        (NEW, {}, {}),
-        (NEW, {"reasoning_effort": "low"}, {"reasoning_effort": "low"}),
-        (NEW, {"reasoning_effort": "default"}, {}),
-        (NEW, {"reasoning_effort": "max"}, {"reasoning_effort": "high"}),
-        (NEW, {"reasoning_effort": "none"}, {"reasoning_effort": "minimal"}),
-        (OLD, {"reasoning_effort": "none"}, {"reasoning_effort": "none"}),
-        (OLD, {"thinking_budget": 99}, {"extra_body": {"google": {"thinking_config": {"thinking_budget": 99}}}}),
+        (NEW, {}, SHOWN),
+        (NEW, {"reasoning_effort": "default"}, SHOWN),
+        (NEW, {"reasoning_effort": "low"}, {"thinkingLevel": "low", **SHOWN}),
+        (NEW, {"reasoning_effort": "max"}, {"thinkingLevel": "high", **SHOWN}),
+        (NEW, {"reasoning_effort": "none"}, {"thinkingLevel": "minimal"}),
+        (OLD, {"reasoning_effort": "high"}, {"thinkingBudget": 24_576, **SHOWN}),
+        (OLD, {"reasoning_effort": "none"}, {"thinkingBudget": 0}),
+        (OLD, {"thinking_budget": 0}, {"thinkingBudget": 0}),
+        (NEW, {"thinking_budget": 99}, {"thinkingBudget": 99, **SHOWN}),
     ],
 )
-def test_google_is_told_how_much_to_think(model: str, options: dict[str, Any], told: dict[str, Any]) -> None:
-    body = sent(model=model, options=options).json
-    assert {name: body[name] for name in ("reasoning_effort", "extra_body") if name in body} == told
+def test_google_is_told_how_much_to_think(model: str, options: dict[str, Any], config: dict[str, Any]) -> None:
+    assert sent(model=model, options=options)["generationConfig"]["thinkingConfig"] == config
 
 
-def test_what_google_does_not_take_is_left_out_and_said() -> None:
-    request = Request(messages=(ASK,), tools=(WEATHER,), parallel_tool_calls=False, seed=7)
+def test_a_model_that_has_no_thoughts_is_asked_without_them_and_nothing_is_said() -> None:
+    """Nobody set this, so there is nothing that a user could change."""
+    script = refusing_once("includeThoughts", "Thinking is not enabled for models/gemma-3")
+    request = Request(messages=TALK)
+    (first, second), seen = in_turn("gemini", script, request, request, model="gemma-3")
+    assert [text(chunks) for chunks in (first, second)] == ["Yes.", "Yes."]
+    assert notes(first) + notes(second) == []
+    assert ["generationConfig" in one.json for one in seen] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("said", "setting", "value"),
+    [
+        ("Thinking level is not supported for this model.", "reasoning_effort", "high"),
+        ("Budget 0 is invalid. This model only works in thinking mode.", "thinking_budget", 0),
+        ("Budget 0 is invalid. This model only works in thinking mode.", "reasoning_effort", "none"),
+    ],
+)
+def test_a_refused_setting_is_named_as_the_user_has_it(said: str, setting: str, value: Any) -> None:
+    error = failure_of("gemini", answering([{"error": {"message": said}}], 400), **{setting: value})
+    assert f"does not accept {setting} = {value}" in error.message
+
+
+def test_a_schema_that_is_refused_is_left_out() -> None:
+    said = "Function calling with a response mime type: 'application/json' is unsupported"
+    script = refusing_once("responseMimeType", said)
+    chunks, _ = asked_by("gemini", script, Request(messages=(ASK,), schema={"type": "object"}))
+    assert text(chunks) == "Yes."
+    assert "does not accept response_format; sent without it" in notes(chunks)[0]
+
+
+def test_calls_side_by_side_cannot_be_forbidden_and_that_is_said() -> None:
+    request = Request(messages=(ASK,), tools=(WEATHER,), parallel_tool_calls=False)
     chunks, seen = asked_by("gemini", fine, request, model=NEW)
-    assert not {"seed", "parallel_tool_calls"} & seen[0].json.keys()
-    said = [chunk.note.partition(" does not accept ")[2] for chunk in chunks if chunk.note]
-    assert said == ["parallel_tool_calls; sent without it", "seed; sent without it"]
+    assert "parallel" not in str(seen[0].json)
+    assert "does not accept parallel_tool_calls" in notes(chunks)[0]
+
+
+def test_files_larger_than_a_request_are_refused_before_anything_is_sent() -> None:
+    large = Attachment(name="large.png", media_type="image/png", sha256="2" * 64, size=90_000_000)
+    message = Message(role="user", content="?", attachments=(large,))
+    request = Request(messages=(message,), read_attachment=lambda _: b"")
+    error = failure_of("gemini", fine, request)
+    assert error.reason == "refused"
+    assert "120 MB" in error.message
+    assert "100 MB at most" in error.message
+
+
+@pytest.mark.parametrize("model", [NEW, OLD])
+def test_files_of_results_stand_where_the_model_reads_them(model: str) -> None:
+    """Newer models read them inside a result, older ones only in the next turn of the user."""
+    found = tuple(ToolCall(id=own, name="weather", arguments="{}") for own in ("a", "b"))
+    turns = sent(
+        ASK,
+        Message(role="assistant", content="", tool_calls=found),
+        Message(role="tool", content="A map.", tool_call_id="a", attachments=(CHART,)),
+        Message(role="tool", content="A text.", tool_call_id="b", attachments=(PAPER,)),
+        model=model,
+        tools=(WEATHER,),
+    )["contents"][2:]
+    first, second = (each["functionResponse"] for each in turns[0]["parts"])
+    assert (first["response"], second["response"]) == ({"output": "A map."}, {"output": "A text."})
+    assert ("parts" in first, "parts" in second) == (model == NEW, model == NEW)
+    shown = [each for turn in turns[1:] for each in turn["parts"]]
+    names = ["The files of the result a:", "The files of the result b:"]
+    assert [each["text"] for each in shown if "text" in each] == ([] if model == NEW else names)
+    assert json.dumps(turns).count("inlineData") == 2
+
+
+def test_thoughts_text_and_counts_are_read() -> None:
+    """Thoughts are counted apart from the reply, and what was cached as a part of the prompt."""
+    counts = {
+        "promptTokenCount": 240, "cachedContentTokenCount": 200, "candidatesTokenCount": 5,
+        "thoughtsTokenCount": 10, "toolUsePromptTokenCount": 7, "totalTokenCount": 262,
+    }  # fmt: skip
+    parts = [{"text": "One more.", "thought": True}, {"text": "It is "}]
+    last = {"content": {"parts": [{"text": "3."}]}, "finishReason": "STOP", "index": 0}
+    chunks, _ = asked_by(
+        "gemini",
+        events(
+            {"candidates": [{"content": {"role": "model", "parts": parts}}], "modelVersion": NEW},
+            {"candidates": [last], "usageMetadata": counts, "responseId": "r"},
+        ),
+    )
+    assert (text(chunks), thinking(chunks), chunks[-1].finish) == ("It is 3.", "One more.", "stop")
+    wanted = Usage(tokens_in=247, tokens_cached=200, tokens_out=15, tokens_reasoning=10, calls=1)
+    assert chunks[-1].usage == wanted
+
+
+@pytest.mark.parametrize(
+    ("counts", "read", "written"),
+    [
+        ({"promptTokenCount": 5, "candidatesTokenCount": 2, "totalTokenCount": 20}, 5, 15),
+        ({"promptTokenCount": 5, "thoughtsTokenCount": 8, "totalTokenCount": 13}, 5, 8),
+        ({"promptTokenCount": 5, "candidatesTokenCount": 9, "thoughtsTokenCount": 4}, 5, 13),
+    ],
+)
+def test_what_was_spent_is_never_understated(counts: dict[str, int], read: int, written: int) -> None:
+    """Tokens that only the total counts are output."""
+    frames = events(part(text="It"), {"usageMetadata": counts}, {"candidates": [{"finishReason": "STOP"}]})
+    usage = used(asked_by("gemini", frames)[0])
+    assert (usage.tokens_in, usage.tokens_out) == (read, written)
+
+
+@pytest.mark.parametrize(
+    ("reason", "finish"),
+    [
+        ("STOP", "stop"), ("MAX_TOKENS", "length"), ("SAFETY", "refusal"), ("RECITATION", "refusal"),
+        ("LANGUAGE", "refusal"), ("BLOCKLIST", "refusal"), ("PROHIBITED_CONTENT", "refusal"),
+        ("SPII", "refusal"), ("OTHER", "other"), ("FINISH_REASON_UNSPECIFIED", "other"), ("NEW", "other"),
+    ],
+)  # fmt: skip
+def test_each_reason_of_an_end_has_one_meaning(reason: str, finish: str) -> None:
+    chunks, _ = asked_by("gemini", events(part(text="It"), end(reason)))
+    assert (text(chunks), chunks[-1].finish) == ("It", finish)
+
+
+@pytest.mark.parametrize("reason", ["MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE"])
+def test_a_call_that_google_cannot_read_is_asked_for_again(reason: str) -> None:
+    frames = events(end(reason, finishMessage="Malformed function call: print(x)"))
+    error = failure_of("gemini", frames, Request(messages=(ASK,), tools=(WEATHER,)))
+    assert (error.reason, error.retryable) == ("broken", True)
+    assert f"{reason}: Malformed function call: print(x)" in error.message
+    assert error.usage == Usage(tokens_in=9, tokens_out=4, calls=1)
+
+
+def test_a_conversation_without_its_signatures_is_refused_and_not_asked_again() -> None:
+    error = failure_of("gemini", events(end("MISSING_THOUGHT_SIGNATURE")))
+    assert (error.reason, error.retryable) == ("refused", False)
+
+
+def test_a_question_that_is_blocked_is_a_failure_that_says_why() -> None:
+    frame = {"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": {"promptTokenCount": 8}}
+    error = failure_of("gemini", events(frame))
+    assert (error.reason, error.retryable) == ("refused", False)
+    assert error.message == "Google's API blocked the question: SAFETY"
+    assert "another worker" in error.hint
+    assert error.usage == Usage(tokens_in=8, calls=1)
+
+
+def test_comments_and_split_characters_change_nothing() -> None:
+    """A server may send comments to keep a connection open, and cut anywhere."""
+
+    async def script(_: SeenStep, wire: Wire) -> None:
+        await wire.head()
+        events = [part(text="Zürich 😀 "), part(text="ist schön."), end()]
+        for event in events:
+            await wire.send(": keep-alive\n\n")
+            data = f"data: {json.dumps(event, ensure_ascii=False)}\r\n\r\n".encode()
+            for byte in data:
+                await wire.raw(b"1\r\n" + bytes([byte]) + b"\r\n")
+
+    assert text(asked_by("gemini", script)[0]) == "Zürich 😀 ist schön."
+
+
+def test_a_reply_that_breaks_off_is_broken() -> None:
+    assert failure_of("gemini", events(part(text="It"))).reason == "broken"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "message", "detail", "reason", "wait"),
+    [
+        (400, "INVALID_ARGUMENT", "API key not valid.", {"reason": "API_KEY_INVALID"}, "auth", None),
+        (403, "PERMISSION_DENIED", "Your API key was reported as leaked.", {}, "auth", None),
+        (404, "NOT_FOUND", "models/x is not found", {}, "missing", None),
+        (429, "RESOURCE_EXHAUSTED", "Quota exceeded", {"retryDelay": "34.5s"}, "rate", 34.5),
+        (503, "UNAVAILABLE", "The model is overloaded.", {}, "overloaded", None),
+        (500, "INTERNAL", "An internal error has occurred.", {}, "overloaded", None),
+    ],
+)
+def test_errors_have_their_reason_and_their_wait(
+    status: int, code: str, message: str, detail: dict[str, str], reason: str, wait: float | None
+) -> None:
+    error = {"code": status, "message": message, "status": code, "details": [detail]}
+    found = failure_of("gemini", answering({"error": error}, status))
+    assert (found.reason, found.retry_after) == (reason, wait)
+    later = failure_of("gemini", events(part(text="It"), {"error": error}))
+    assert later.reason == ("refused" if status == 400 else reason)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        {"candidates": 7, "usageMetadata": 7},
+        {"candidates": [{"content": {"parts": 7}}]},
+        {"candidates": [{"content": {"parts": [{"text": 7, "thoughtSignature": 7}, 7]}}]},
+        {"candidates": [7], "promptFeedback": [7], "usageMetadata": {"promptTokenCount": "x"}},
+        {"candidates": [{"content": {"parts": [{"functionCall": 7}]}, "finishReason": 7}]},
+    ],
+)
+def test_responses_of_a_wrong_shape_are_a_broken_reply(frame: dict[str, Any]) -> None:
+    assert failure_of("gemini", events(frame, end())).reason in ("broken", "empty_answer")
 
 
 def test_schemas_of_tools_have_only_what_google_knows() -> None:
     schema = {
         "$schema": "http://json-schema.org/draft-07/schema#",
-        "properties": {"city": {"$ref": "#/definitions/city"}}, "definitions": {"city": {"type": "string"}},
-    }  # fmt: skip
+        "properties": {"city": {"$ref": "#/definitions/city"}},
+        "definitions": {"city": {"type": "string"}},
+    }
     tools = (Tool(name="weather", description="Says it.", parameters=schema), Tool(name="now"))
     parameters = {"type": "object", "properties": {"city": {"type": "string"}}}
-    assert [tool["function"] for tool in sent(ASK, tools=tools).json["tools"]] == [
-        {"name": "weather", "description": "Says it.", "parameters": parameters}, {"name": "now"},
-    ]  # fmt: skip
+    assert sent(ASK, tools=tools)["tools"] == [{"functionDeclarations": [
+        {"name": "weather", "description": "Says it.", "parametersJsonSchema": parameters},
+        {"name": "now"},
+    ]}]  # fmt: skip
     far = Tool(name="far", parameters={"properties": {"a": {"$ref": "https://example.org/a.json"}}})
     error = failure_of("gemini", fine, Request(messages=(ASK,), tools=(far,)))
     assert (error.reason, "'far'" in error.message) == ("refused", True)
 
 
-def test_calls_go_back_with_their_signatures() -> None:
-    """The server numbers no call, and says `stop` where it called tools."""
-    call = {"id": "c1", "function": {"name": "weather", "arguments": "{}"}, "type": "function", **SIGNED}
-    other = {"id": "c2", "function": {"name": "weather", "arguments": "{}"}, "type": "function"}
-    script = events(delta(tool_calls=[call]), delta(tool_calls=[other]), delta(finish="stop"))
-    chunks = asked_by("gemini", script, Request(messages=(ASK,), tools=(WEATHER,)), model=NEW)[0]
+def test_calls_go_back_with_their_signatures_in_their_places() -> None:
+    """A thought without a signature stays away; a part with one is never joined to another."""
+    chunks = asked(
+        part(text="Let me think.", thought=True),
+        part(text="I "),
+        part(text="look."),
+        part(text="", thoughtSignature="dGV4dA=="),
+        part(functionCall={"name": "weather", "args": {"city": "Oslo"}}, thoughtSignature="c2ln"),
+        part(functionCall={"id": "own", "name": "weather"}),
+        end(),
+    )
+    first, second = calls(chunks)
+    assert (first.name, json.loads(first.arguments)) == ("weather", {"city": "Oslo"})
+    assert (second.id, json.loads(second.arguments)) == ("own", {})
     assert chunks[-1].finish == "tool"
-    found = calls(chunks)
-    turn = Message(role="assistant", content="", tool_calls=found, provider_data=chunks[-1].provider_data)
-    results = (Message(role="tool", content="7", tool_call_id=each.id) for each in found)
-    assert sent(ASK, turn, *results, tools=(WEATHER,)).json["messages"][1]["tool_calls"] == [call, other]
+    results = (
+        Message(role="tool", content='{"celsius": 7}', tool_call_id=first.id),
+        Message(role="tool", content="no city", tool_call_id="own", is_error=True),
+    )
+    now = Message(role="user", content="Now?")
+    body = sent(ASK, turn_of(chunks), *results, now, tools=(WEATHER,))
+    oslo = {"id": first.id, "name": "weather", "args": {"city": "Oslo"}}
+    known = {"id": first.id, "name": "weather", "response": {"output": '{"celsius": 7}'}}
+    failed = {"id": "own", "name": "weather", "response": {"error": "no city"}}
+    assert body["contents"][1:] == [
+        {"role": "model", "parts": [
+            {"text": "I look."},
+            {"text": "", "thoughtSignature": "dGV4dA=="},
+            {"functionCall": oslo, "thoughtSignature": "c2ln"},
+            {"functionCall": {"id": "own", "name": "weather", "args": {}}},
+        ]},
+        {"role": "user", "parts": [{"functionResponse": known}, {"functionResponse": failed}]},
+        {"role": "user", "parts": [{"text": "Now?"}]},
+    ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("model", "mark"), [(NEW, UNCHECKED), (OLD, {})])
-def test_a_call_of_another_model_has_the_signature_that_is_not_checked(model: str, mark: dict[str, Any]) -> None:
+def test_a_turn_that_was_changed_has_no_signature_of_what_it_was() -> None:
+    call = {"functionCall": {"id": "c", "name": "weather"}}
+    chunks = asked(part(text="I look."), part(**call, thoughtSignature="c2ln"), end())
+    result = Message(role="tool", content="7", tool_call_id="c")
+    body = sent(ASK, turn_of(chunks, content="Other words."), result, tools=(WEATHER,), model=OLD)
+    assert [sorted(each) for each in body["contents"][1]["parts"]] == [["text"], ["functionCall"]]
+
+
+@pytest.mark.parametrize(("model", "signed"), [(NEW, True), (OLD, False)])
+def test_a_call_of_another_model_has_the_signature_that_is_not_checked(model: str, signed: bool) -> None:
     found = tuple(ToolCall(id=own, name="weather", arguments="{}") for own in ("a", "b"))
-    turn = Message(role="assistant", content="", tool_calls=found)
     results = (Message(role="tool", content="7", tool_call_id=call.id) for call in found)
-    first, second = sent(ASK, turn, *results, model=model, tools=(WEATHER,)).json["messages"][1]["tool_calls"]
-    assert [{name: each[name] for name in each if name == "extra_content"} for each in (first, second)] == [mark, {}]
+    turn = Message(role="assistant", content="", tool_calls=found)
+    body = sent(ASK, turn, *results, model=model, tools=(WEATHER,))
+    marks = ["thoughtSignature" in item for item in body["contents"][1]["parts"]]
+    assert marks == [signed, False]
 
 
-def test_a_filter_is_a_refusal_and_a_call_that_cannot_be_read_is_asked_for_again() -> None:
-    chunks = asked_by("gemini", events(delta("It"), delta(finish="content_filter: RECITATION")), model=NEW)[0]
-    assert (text(chunks), chunks[-1].finish) == ("It", "refusal")
-    error = failure_of("gemini", events(delta(finish="function_call_filter: MALFORMED_FUNCTION_CALL")))
-    assert (error.reason, error.retryable) == ("broken", True)
-    assert "MALFORMED_FUNCTION_CALL" in error.message
+def test_a_name_that_the_api_does_not_allow_is_mapped_and_mapped_back() -> None:
+    tool = Tool(name="2 files/read", parameters={})
+    offered = sent(ASK, tools=(tool,))["tools"][0]["functionDeclarations"][0]["name"]
+    assert offered != tool.name
+    call = {"id": "c", "name": offered, "args": {}}
+    chunks = asked(part(functionCall=call, thoughtSignature="c2ln"), end(), tools=(tool,))
+    assert calls(chunks)[0].name == tool.name
+    result = Message(role="tool", content="7", tool_call_id="c")
+    body = sent(ASK, turn_of(chunks), result, tools=(tool,))
+    assert body["contents"][1]["parts"][0]["functionCall"]["name"] == offered
+    assert body["contents"][2]["parts"][0]["functionResponse"]["name"] == offered
 
 
-@pytest.mark.parametrize(
-    ("status", "message", "detail", "reason", "wait"),
-    [
-        (400, "API key not valid.", {"reason": "API_KEY_INVALID"}, "auth", None),
-        (429, "Quota exceeded", {"retryDelay": "34.5s"}, "rate", 34.5),
-    ],
-)
-def test_an_error_comes_in_a_list(
-    status: int, message: str, detail: dict[str, str], reason: str, wait: float | None
-) -> None:
-    body = [{"error": {"code": status, "message": message, "status": "INVALID_ARGUMENT", "details": [detail]}}]
-    error = failure_of("gemini", answering(body, status))
-    assert (error.reason, error.retry_after) == (reason, wait)
+@pytest.mark.parametrize("size", [1025, 5])
+def test_what_is_kept_of_a_reply_is_bounded(size: int) -> None:
+    """Parts and signatures that nobody sees use memory all the same."""
+    signature = "x" * (10 if size > 1000 else 1024 * 1024)
+    frames = [part(text="a", thoughtSignature=signature) for _ in range(size)]
+    error = failure_of("gemini", events(*frames, end()))
+    assert (error.reason, "more than" in error.message) == ("broken", True)

@@ -147,13 +147,21 @@ STRANGE: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [name for name in CHAT_APIS if name != "gemini"])
+@pytest.mark.parametrize("name", [name for name in CHAT_APIS if name != "gemini-chat"])
 @pytest.mark.parametrize("value", STRANGE, ids=lambda value: f"{value!r:.12}")
 def test_whatever_a_server_counts_is_bounded(name: str, value: object) -> None:
     names = {
         "chat-completions": ("prompt_tokens", "completion_tokens", "total_tokens", "prompt_cache_hit_tokens"),
         "responses": ("input_tokens", "output_tokens"),
         "anthropic": ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens"),
+        "gemini": (
+            "promptTokenCount",
+            "toolUsePromptTokenCount",
+            "candidatesTokenCount",
+            "thoughtsTokenCount",
+            "cachedContentTokenCount",
+            "totalTokenCount",
+        ),
     }[name]
     for strange in (*[(each,) for each in names], names):
         counts = dict.fromkeys(names, 5) | dict.fromkeys(strange, value)
@@ -161,6 +169,7 @@ def test_whatever_a_server_counts_is_bounded(name: str, value: object) -> None:
             "chat-completions": {"usage": counts},
             "responses": {"object": "response", "usage": counts},
             "anthropic": {"type": "message_delta", "usage": counts},
+            "gemini": {"usageMetadata": counts},
         }
         usage = usage_of(CHAT_APIS[name].translator()(frames[name])["usage"])
         parts = (usage.tokens_in, usage.tokens_out, usage.tokens_cached, usage.tokens_stored, usage.tokens_reasoning)

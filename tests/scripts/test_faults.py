@@ -175,9 +175,10 @@ def test_a_question_under_a_fault_ends_well_and_so_does_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each run ends with what is right or says why not, and the next one on the same connections is answered."""
-    apis, workers, shapes = ("chat", "responses", "anthropic"), wire.WORKERS, tuple(wire.SHAPES)
+    apis = ("chat", "responses", "anthropic", "gemini")
+    workers, shapes = wire.WORKERS, tuple(wire.SHAPES)
     cases = [
-        wire.Case(apis[at % 3], KNOWN[name], shapes[at // 3 % 3], workers[at // 4 % 4], "once")
+        wire.Case(apis[at % 4], KNOWN[name], shapes[at % 3], workers[at // 4 % 4], "once")
         for at, name in enumerate(QUICK)
     ]
     report = tried(cases, tmp_path, monkeypatch)

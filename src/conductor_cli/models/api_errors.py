@@ -28,7 +28,7 @@ CONSTRAINT_FIELDS: Final = ("grammar", "structured_outputs", "ebnf", "response_f
 
 OPTIONAL_FIELDS: Final = (
     "temperature", "stream_options", "seed", "stop", "reasoning_effort", "chat_template_kwargs", "top_p",
-    "thinking", "reasoning", "extra_body", "parallel_tool_calls", *CONSTRAINT_FIELDS,
+    "thinking", "reasoning", "parallel_tool_calls", *CONSTRAINT_FIELDS,
 )  # fmt: skip
 """What may be left out of a request that a server refuses, unless it is one of the worker's own settings."""
 

@@ -20,6 +20,7 @@ from conductor_cli.models.command.programs import PROGRAMS
 from conductor_cli.models.presets import (
     OPENAI_APIS,
     PRESETS,
+    api_at,
     at_url,
     base_url_of,
     is_own_address,
@@ -153,7 +154,8 @@ def _at_server(worker: Worker, key: str, secrets: Secrets) -> ChatApiModel:
         meant = with_scheme(base_url)
         hint = f"did you mean {meant}?" if meant else 'for example: base_url = "http://127.0.0.1:8080/v1"'
         raise OptionError(worker, "base_url", "needs base_url, a URL that begins with http:// or https://", hint)
-    schemas, api = preset.schemas and preset.form != "ask" and not is_cloud_model(model), preset.api
+    schemas = preset.schemas and preset.form != "ask" and not is_cloud_model(model)
+    api = api_at(worker.kind, base_url)
     if not is_own_address(worker):
         api = "chat-completions" if api in OPENAI_APIS else api  # which all other servers with OpenAI's API speak
         # Which server this is has to be found out, and its word on its cost is not trusted.

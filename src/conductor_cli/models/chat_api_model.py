@@ -1,4 +1,4 @@
-"""Any server with one of OpenAI's two APIs or Anthropic's: OpenAI, Mistral, OpenRouter, Ollama, vLLM.
+"""Any server with one of OpenAI's two APIs, Anthropic's or Google's: OpenAI, Mistral, OpenRouter, Ollama, vLLM.
 
 Requests are built and replies are read in the form of chat completions; a `ChatApi` translates both for other APIs.
 A server that answers with one JSON body instead of a stream is understood as well. A parameter that a server refuses is
@@ -90,7 +90,7 @@ class ChatApiModel:
             reply = _ReplyReader(self._server.name, self._secrets, self._api, decoder)
             try:
                 async with self._server.open(
-                    "POST", self._api.path, body=body, seconds=_remaining(ends), limit=limit
+                    "POST", self._api.path_of(self._model), body=body, seconds=_remaining(ends), limit=limit
                 ) as answer:
                     # No error status, so the server takes this request. Calls beside it may have learned more.
                     self._dropped |= dropped

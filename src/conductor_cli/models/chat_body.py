@@ -134,10 +134,9 @@ _BUDGET_FIELDS: Final[Mapping[ThinkingField, Callable[[int], dict[str, Any]]]] =
     "thinking": lambda tokens: {
         "thinking": {"type": "enabled", "budget_tokens": tokens} if tokens else {"type": "disabled"}
     },
-    "google": lambda tokens: {"extra_body": {"google": {"thinking_config": {"thinking_budget": tokens}}}},
     "openrouter": lambda tokens: {"reasoning": {"max_tokens": tokens} if tokens else {"enabled": False}},
 }
-"""A thinking budget in the body of a request: platform.claude.com's `thinking`, which litellm has too, Google's,
+"""A thinking budget in the body of a request: platform.claude.com's `thinking`, which litellm has too,
 openrouter.ai/docs/use-cases/reasoning-tokens, all as of November 2026."""
 
 

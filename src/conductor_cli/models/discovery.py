@@ -20,7 +20,7 @@ from conductor_cli.models.api_errors import ApiError
 from conductor_cli.models.base import table_of, tables_in, text_of
 from conductor_cli.models.chat_apis import CHAT_APIS
 from conductor_cli.models.http import HttpClient, preload_http
-from conductor_cli.models.presets import PRESETS, costs_nothing, table_name, urls_of
+from conductor_cli.models.presets import PRESETS, api_at, costs_nothing, table_name, urls_of
 from conductor_cli.models.prices import load_prices
 from conductor_cli.models.structured_output import is_local_chat_model
 
@@ -114,7 +114,6 @@ KeyState = Literal["good", "wrong", "unreachable", "failed", "unreadable"]
 
 PATHS: Final[Mapping[str, str]] = {
     "anthropic": "/v1/models",
-    "gemini": "/openai/models",
     "openrouter": "/key",  # its list of models needs no key
 }
 """The path to ask, after the providers' references (November 2026); `/models` for all others."""
@@ -138,8 +137,9 @@ class KeyVerdict:
 
 async def check_key(provider: str, base_url: str, key: str, *, seconds: float, ca_file: str = "") -> KeyVerdict:
     """Send a key to its provider. Every failure is part of the result."""
-    api = CHAT_APIS[PRESETS[provider].api if provider in PRESETS else "chat-completions"]
-    server = HttpClient(base_url, headers=api.headers(key), secrets=Secrets(key), ca_file=ca_file)
+    api = api_at(provider, base_url) if provider in PRESETS else "chat-completions"
+    headers = CHAT_APIS[api].headers(key)
+    server = HttpClient(base_url, headers=headers, secrets=Secrets(key), ca_file=ca_file)
     began = time.monotonic()
     try:
         await server.list_json(PATHS.get(provider, "/models"), seconds=seconds)
@@ -160,11 +160,11 @@ def key_state_of(error: ModelError) -> KeyState:
     return "unreachable" if error.reason in ("connect", "timeout", "overloaded", "broken") else "failed"
 
 
-LISTS: Final[Mapping[str, str]] = {"anthropic": "/v1/models?limit=1000", "gemini": "/openai/models"}
-"""The path at which all models of a provider are listed on one page; `/models` for all others."""
+LISTS: Final[Mapping[str, str]] = {"anthropic": "/v1/models?limit=1000", "gemini": "/models?pageSize=1000"}
+"""The path at which all models of an API are listed on one page; `/models` for all others."""
 
-_CONTEXTS: Final = ("context_length", "context_window", "max_context_length", "max_model_len")
-"""What servers call the tokens that a model reads: OpenRouter, Groq, Mistral, vLLM."""
+_CONTEXTS: Final = ("context_length", "context_window", "max_context_length", "max_model_len", "inputTokenLimit")
+"""What servers call the tokens that a model reads: OpenRouter, Groq, Mistral, vLLM, Google."""
 
 _NO_CHAT: Final = re.compile(r"whisper|tts|transcri|moderation|dall-e|image|imagen|veo|sora|realtime|audio|rerank|aqa")
 """Words in the names of models that answer no questions."""
@@ -184,19 +184,23 @@ async def list_models(worker: Worker, key: str, *, seconds: float) -> list[Liste
 
     What a server says of a model comes first, then litellm's table. The list is not trusted.
     """
-    api = CHAT_APIS[PRESETS[worker.kind].api]
+    base_url = urls_of(worker)[0]
+    api = api_at(worker.kind, base_url)
     ca_file = str(worker.options.get("ca_file") or "")
-    headers = {**api.headers(key), **worker.options.get("headers", {})}
+    headers = {**CHAT_APIS[api].headers(key), **worker.options.get("headers", {})}
     secrets = Secrets(key, *secrets_in(headers))
-    server = HttpClient(urls_of(worker)[0], headers=headers, secrets=secrets, ca_file=ca_file)
+    server = HttpClient(base_url, headers=headers, secrets=secrets, ca_file=ca_file)
     try:
-        listed = await server.list_json(LISTS.get(worker.kind, "/models"), seconds=seconds)
+        listed = await server.list_json(LISTS.get(api, "/models"), seconds=seconds)
     finally:
         await server.close()
     found = dict[str, ListedModel]()
     for item in tables_in(listed.get("data") or listed.get("models")):
         name = (text_of(item.get("id")) or text_of(item.get("name"))).removeprefix("models/")
-        if _is_chat_model(name) and not _NO_CHAT.search(name.lower()):
+        # Google says of each model what it can be asked for.
+        methods = item.get("supportedGenerationMethods")
+        answers = not isinstance(methods, list) or "generateContent" in methods
+        if answers and _is_chat_model(name) and not _NO_CHAT.search(name.lower()):
             found[name] = _listed_model(replace(worker, model=name), item)
     return sorted(found.values(), key=lambda model: model.name)
 

@@ -27,7 +27,7 @@ from conductor_cli.models.structured_output import Form, is_cloud_model
 _THINKING_OPTIONS: Final = {"reasoning_effort", "thinking_budget"}
 """How hard a model thinks: a card that was measured with one setting says nothing about another."""
 
-ThinkingField = Literal["", "thinking", "google", "openrouter"]
+ThinkingField = Literal["", "thinking", "openrouter"]
 """The ways in which APIs are told how many tokens a model may think; empty if there is none."""
 
 
@@ -118,6 +118,15 @@ def model_of(worker: Worker) -> str:
     # Only servers with OpenAI's API choose a model themselves.
     chooses = preset.adapter == "http" and preset.api in OPENAI_APIS
     return preset.model if not chooses or is_own_address(worker) else ""
+
+
+def api_at(kind: str, base_url: str) -> str:
+    """Return the key of `CHAT_APIS` by which a kind of worker is asked at an address.
+
+    Below `/openai` Google speaks chat completions, at every other address its own API.
+    """
+    api = PRESETS[kind].api
+    return "gemini-chat" if api == "gemini" and base_url.rstrip("/").endswith("/openai") else api
 
 
 def is_own_address(worker: Worker) -> bool:

@@ -143,7 +143,7 @@ def _invalid_of_program(worker: Worker) -> Iterator[tuple[str, str, str]]:
 
 def own_setting(field: str, body: Mapping[str, Any], options: Mapping[str, Any]) -> str:
     """Return the worker's own setting that a field of a body carries; empty if the value is not the worker's."""
-    if field in ("extra_body", "thinking", "reasoning"):
+    if field in ("thinking", "reasoning"):
         return "thinking_budget" if options.get("thinking_budget") is not None else ""
     own = options.get(field)
     return field if field in _PLAIN_OPTIONS and own is not None and body.get(field) == own else ""

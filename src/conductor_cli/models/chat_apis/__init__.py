@@ -7,12 +7,14 @@ from typing import Final
 
 from conductor_cli.models.chat_apis.anthropic import AnthropicMessages
 from conductor_cli.models.chat_apis.base import ChatApi
-from conductor_cli.models.chat_apis.gemini import GeminiChat
+from conductor_cli.models.chat_apis.gemini import GeminiApi
+from conductor_cli.models.chat_apis.gemini_chat import GeminiChat
 from conductor_cli.models.chat_apis.responses import OpenAIResponses
 
 CHAT_APIS: Final[Mapping[str, ChatApi]] = {
     "chat-completions": ChatApi(),
     "responses": OpenAIResponses(),
     "anthropic": AnthropicMessages(),
-    "gemini": GeminiChat(),
+    "gemini": GeminiApi(),
+    "gemini-chat": GeminiChat(),
 }

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.usage import token_count
 from conductor_cli.models.base import table_of, tables_in, text_of
-from conductor_cli.models.chat_apis.base import MAX_OUTPUT, ChatApi, Frame, Translate
-from conductor_cli.models.chat_body import IS_ERROR, PROVIDER_DATA, Base64File, arguments_object, files_in
+from conductor_cli.models.chat_apis.base import MAX_OUTPUT, ChatApi, Frame, Translate, check_size, file_of
+from conductor_cli.models.chat_body import IS_ERROR, PROVIDER_DATA, arguments_object
 
 KEPT_BLOCKS: Final = "anthropic_blocks"
 """The key of `provider_data` with the blocks of a reply, in order. A block of a tool call says only that it is one."""
@@ -200,11 +199,7 @@ class AnthropicMessages(ChatApi):
 
     def body(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Temperature, `top_p` and a thinking budget have the same names in both APIs."""
-        size = sum(file.length for file in files_in(body["messages"]))
-        if size > _MAX_BYTES:
-            most = f"Anthropic's API takes {_MAX_BYTES / 1e6:.0f} MB at most"
-            message = f"the attached files need {size / 1e6:.0f} MB in base64; {most}"
-            raise ModelError("refused", message, hint="attach fewer or smaller files")
+        check_size(body["messages"], "Anthropic's API", _MAX_BYTES)
         same = ("model", "stream", "temperature", "top_p", "thinking")
         sent = {name: body[name] for name in same if name in body}
         system = [message["content"] for message in body["messages"] if message["role"] == "system"]
@@ -286,14 +281,13 @@ def _blocks(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [{"type": "text", "text": content}] if content.strip() else []
     blocks = []
     for part in content:
-        inner = part.get("image_url") or part.get("file") or {}
-        file = inner.get("url") or inner.get("file_data")
-        if not isinstance(file, Base64File):  # a text, or a block already
+        file = file_of(part)
+        if file is None:  # a text, or a block already
             blocks.append(dict(part))
             continue
         name, media_type = file.attachment.name, file.attachment.media_type
         about = {"type": "image"} if media_type.startswith("image/") else {"type": "document", "title": name}
-        source = {"type": "base64", "media_type": media_type, "data": replace(file, prefix="")}
+        source = {"type": "base64", "media_type": media_type, "data": file}
         blocks.append(about | {"source": source})
     return blocks
 

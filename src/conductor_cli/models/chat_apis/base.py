@@ -7,10 +7,12 @@ goes, which header carries the key, and translates a body on its way out and the
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
+from conductor_cli.core.errors import ModelError
 from conductor_cli.models.base import ALL_FEATURES, Features
-from conductor_cli.models.chat_body import plain_messages
+from conductor_cli.models.chat_body import Base64File, files_in, plain_messages
 from conductor_cli.models.tool_schemas import wants_short_ids, with_short_ids
 
 Frame = Mapping[str, Any]
@@ -41,6 +43,10 @@ class ChatApi:
     features: Features = ALL_FEATURES
     last: Collection[str] = ()
 
+    def path_of(self, model: str) -> str:  # noqa: ARG002 - most APIs have one path for all models
+        """Return the path that a request for `model` is sent to, below the base URL."""
+        return self.path
+
     def headers(self, key: str) -> dict[str, str]:
         """Return what carries the key, and what every request has besides."""
         return {"authorization": f"Bearer {key}"} if key else {}
@@ -58,3 +64,19 @@ class ChatApi:
 
     def translator(self) -> Translate:
         return lambda frame: frame
+
+
+def file_of(part: Mapping[str, Any]) -> Base64File | None:
+    """Return the file of a content part, without the beginning of a data URL; None for a text."""
+    inner = part.get("image_url") or part.get("file") or {}
+    content = inner.get("url") or inner.get("file_data")
+    return replace(content, prefix="") if isinstance(content, Base64File) else None
+
+
+def check_size(messages: object, api: str, most: int) -> None:
+    """Refuse, before anything is sent, files that in base64 alone exceed the `most` bytes of a request."""
+    size = sum(file.length for file in files_in(messages))
+    if size > most:
+        taken = f"{api} takes {most / 1e6:.0f} MB at most"
+        message = f"the attached files need {size / 1e6:.0f} MB in base64; {taken}"
+        raise ModelError("refused", message, hint="attach fewer or smaller files")
