@@ -28,7 +28,7 @@ from tests.models.kit import (
     thinking,
     used,
 )
-from tests.servers import Script, SeenStep, Wire
+from tests.servers import Script, SeenRequest, Wire
 
 NEW, OLD = "gemini-3.8-flash", "gemini-2.5-pro"
 SHOWN = {"includeThoughts": True}
@@ -68,7 +68,7 @@ def turn_of(chunks: list[Chunk], content: str | None = None) -> Message:
 def refusing_once(word: str, said: str) -> Script:
     """A server that refuses what has this word in it, and takes the rest."""
 
-    async def script(seen: SeenStep, wire: Wire) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
         if word in json.dumps(seen.json):
             error = {"code": 400, "message": said, "status": "INVALID_ARGUMENT"}
             return await wire.json({"error": error}, 400)
@@ -248,7 +248,7 @@ def test_a_question_that_is_blocked_is_a_failure_that_says_why() -> None:
 def test_comments_and_split_characters_change_nothing() -> None:
     """A server may send comments to keep a connection open, and cut anywhere."""
 
-    async def script(_: SeenStep, wire: Wire) -> None:
+    async def script(_: SeenRequest, wire: Wire) -> None:
         await wire.head()
         events = [part(text="Zürich 😀 "), part(text="ist schön."), end()]
         for event in events:

@@ -8,14 +8,14 @@ import pytest
 
 from conductor_cli.core.chat import Message, Request, Tool, ToolCall
 from tests.models.kit import ASK, TALK, WEATHER, answering, asked_by, calls, events, failure_of, fine, text
-from tests.servers import SeenStep, delta
+from tests.servers import SeenRequest, delta
 
 NEW, OLD = "gemini-3.8-flash", "gemini-2.5-pro"
 SIGNED = {"extra_content": {"google": {"thought_signature": "c2ln"}}}
 UNCHECKED = {"extra_content": {"google": {"thought_signature": "skip_thought_signature_validator"}}}
 
 
-def sent(*messages: Message, model: str = NEW, options: dict[str, Any] | None = None, **more: Any) -> SeenStep:
+def sent(*messages: Message, model: str = NEW, options: dict[str, Any] | None = None, **more: Any) -> SeenRequest:
     """A request as the server saw it."""
     return asked_by("gemini-chat", fine, Request(messages=messages or TALK, **more), model=model, **(options or {}))[1][
         0
