@@ -22,7 +22,7 @@ from conductor_cli.core.serialization import DecodeError, decode_line, dump, enc
 from conductor_cli.core.usage import Usage
 
 FORMAT: Final = 3
-"""The number of the trace format. Traces of any other format are refused."""
+"""The number of the trace format. Formats 1 and 2 are read, too; a newer one is refused."""
 
 Mode = Literal["mini", "auto", "ultra"]
 StopReason = Literal["cancelled", "limit", "not_needed", "plan_revised", "run_failed"]
