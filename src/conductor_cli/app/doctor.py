@@ -3,6 +3,8 @@
 The report in JSON can go into a bug report: the checks and the settings, without secrets. Before anything is printed,
 this process learns every key in the environment and in the headers of workers. Keys in the key store need no such step:
 one that was not read cannot be in a text, and one that was read is known.
+
+Models are called by default: a check that calls nobody only proves that files exist.
 """
 
 from __future__ import annotations

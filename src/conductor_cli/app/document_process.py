@@ -3,6 +3,8 @@
 Of a PDF it gives `{"pages": N}`, then `{"text": …}` for each page in order; of the others, as Markdown, `{"text": …,
 "left_out": {WHAT: HOW MANY}}`. Then it gives `{"end": REASON}`. `REASON` is empty, or `damaged`, `encrypted`, `memory`,
 `length` or `missing` (a library is not installed).
+
+Pictures of a document are counted and never opened, since a document can name any file.
 """
 
 from __future__ import annotations

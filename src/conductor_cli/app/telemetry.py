@@ -4,6 +4,10 @@ Nothing of OpenTelemetry is imported before, and nothing is sent by default. `OT
 `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` or `OTEL_TRACES_EXPORTER` switch it on, as the specification of the SDK's
 environment variables says; `OTEL_SDK_DISABLED=true` switches it off. A program that imports this package and has set a
 tracer provider of its own gets the spans there.
+
+Spans are made when the run has ended, with both their times: no collector shows a span before its
+end. A run whose process is killed sends none. There are no metrics, because collectors derive
+counts, tokens and seconds from the spans.
 """
 
 from __future__ import annotations

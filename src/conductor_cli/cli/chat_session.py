@@ -1,4 +1,8 @@
-"""The state of a chat: the conductor that stays open, the conversation so far, and what its runs have cost."""
+"""The state of a chat: the conductor that stays open, the conversation so far, and what its runs have cost.
+
+A conversation that is too long is cut to half of `chat.context`: one turn at a time would change
+the start of every prompt, and a local model would read all of it again.
+"""
 
 from __future__ import annotations
 

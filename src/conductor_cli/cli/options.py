@@ -4,6 +4,9 @@ A command that runs a question takes all options of `RunOptions` by one paramete
 
     @with_run_options(omit=("mode",))
     def run(context: typer.Context, options: RunOptions) -> None: ...
+
+`-c` is a flag, and `--continue-from` names a run: with an optional value a mistyped id became a
+part of the question.
 """
 
 from __future__ import annotations

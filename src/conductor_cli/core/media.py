@@ -2,6 +2,9 @@
 
 The formats are those that the large providers read: PNG, JPEG, GIF, WebP, PDF. The head of an image is read here, not
 its pixels: that is enough to tell how large it is, and whether its end is missing.
+
+One figure estimates the tokens of an image for all providers, whose own rules change with each
+model.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """A plan as a file: `{format, question, steps: [{worker, subtask, access}], limits}`, made to be edited by hand.
 
 Workers are named and steps numbered; there are no labels. `question` is a text, or an object with files or history.
+
+A plan file can lower the user's limits and not raise them, so that a colleague's plan cannot
+overspend.
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@ The planner's prompt begins with what never changes. Two cut points let a local 
 the rules and examples (the same for every pool), and after the pool. What changes, limit and question, comes last.
 A worker's prompt holds other answers between tags that are derived from the quoted text, so no answer can contain its
 own closing tag. Nothing in an answer is ever read as a plan.
+
+The brief prompt has a table by skill: with cards on the workers' lines a model of 135 million
+weights chose at chance, because it has to compare figures across lines.
 """
 
 from __future__ import annotations

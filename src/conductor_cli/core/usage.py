@@ -2,6 +2,9 @@
 
 `token_count` and `stated_dollars` are the door for the numbers of others: providers, programs, servers. Behind it no
 number is negative, without end, or too large to be added up and stored.
+
+Figures from outside are bounded at this one door and not inside `Usage`, which would hide mistakes
+of our own.
 """
 
 from __future__ import annotations

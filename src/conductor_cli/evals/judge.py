@@ -2,6 +2,9 @@
 
 Its verdicts on cases that a rule scores are counted against the rule's, which decides there: that is how far the judge
 can be trusted on the others. What it costs is counted apart from the systems.
+
+The judge need not be one of the workers that are compared, since models prefer their own answers.
+It judges what a rule scores, too: only that says how far it can be trusted.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ scorers look for. RLPR has the prompt of its authors. Files are not trusted: a r
 another kind is an error that names it.
 
 To add a suite, write a reader, a function from a row to a case, and add a `Suite` to `SUITES`.
+
+A suite is pinned at its first use, by commit and SHA-256, as models are.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A keyring may hang, print, take its process down, or start a helper that outlives it. Orders come on stdin, so that no
 key is in an argument: `[["get", NAME], ["set", NAME, TEXT], ["rm", NAME], …]`. The answer is
 `{"backend": …, "results": […]}`, or `{"error": …, "absent": …}` for the first order that failed.
+
+A thread instead of a process could neither be ended nor survive a keyring that crashes.
 """
 
 from __future__ import annotations

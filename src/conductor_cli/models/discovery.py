@@ -1,4 +1,8 @@
-"""Finds workers by keys in the environment and model servers on this machine, and checks whether keys are accepted."""
+"""Finds workers by keys in the environment and model servers on this machine, and checks whether keys are accepted.
+
+What is found is never merged into configured workers: a question would go to a provider that the
+user never named.
+"""
 
 from __future__ import annotations
 

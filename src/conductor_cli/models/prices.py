@@ -2,6 +2,9 @@
 
 The table is a JSON file of some megabytes, which takes about 25 ms to read. So it is read only when a worker needs a
 price, and once in a process. Names match exactly; what the table does not say is unknown.
+
+A row of zeros is no price: litellm writes 0 for trials, for subscriptions and where nobody entered
+an amount.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 A server that could not be reached, or had no room, is asked for its models now and then until it answers. Where all of
 them fail, each is tried again.
+
+The addresses stand in one URL, because trace, policy and settings know a worker by its address
+already.
 """
 
 from __future__ import annotations

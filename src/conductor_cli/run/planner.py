@@ -3,6 +3,9 @@
 A fault in what the planner writes is shown back to it once, with the steps that stand. After that the best worker
 takes what is missing. So a run that can ask a worker always has a plan, and each detour is an event. Where nobody could
 do a step, the rest of the plan is planned anew, once.
+
+New steps of a revised plan get new numbers; to use old ones again would concern every reader of the
+events.
 """
 
 from __future__ import annotations

@@ -2,6 +2,10 @@
 
 What a client is told must win over its own settings and over the environment: else it would send the user's texts to
 another server, without a word.
+
+Claude Code's settings and a project's `.env` for aider win over the environment, so the address is
+told wherever a client looks for one. Claude Code gets a file of settings for one start, which only
+the user can read, because arguments are public.
 """
 
 from __future__ import annotations

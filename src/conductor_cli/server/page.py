@@ -4,6 +4,10 @@ The page holds no data, so it is served without a key; everything that it shows 
 the same key as the APIs. It asks and stops by the Responses API, as any client does. The tree is that of every other
 view (`views/run_tree.py`); its texts are cleaned and bounded here. The source is the trace, whoever writes it: every
 event is there before anything shows it, and a piece of text at most a second later.
+
+The page follows trace files: every event is stored before any view sees it, so one way serves the
+runs of this server and of others. The tree is sent as it looks, since folding events in JavaScript
+would be a second implementation. The page asks by the Responses API, under its limits and checks.
 """
 
 from __future__ import annotations

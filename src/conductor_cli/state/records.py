@@ -3,6 +3,8 @@
 Ratings are lines of JSON that are only appended. A rating has no text of its run, so it stays when the trace is
 deleted. A process that is killed can only leave the last line incomplete; such a line is left out when the file is
 read, and its readers are told how many were. The bytes of attachments are `attachments/ab/abcdef…`.
+
+A conversation is the chain of its runs, so its name needs only the id of the last one.
 """
 
 from __future__ import annotations

@@ -6,6 +6,9 @@ being written, so a file without an end that nobody locks belongs to an interrup
 is compressed (gzip) under the same name.
 
 Reading leaves out lines that are damaged, and a notice says which. It compares no hashes: `trace_check` does.
+
+A file is compressed without fsync, for which all streams of `serve` would wait. A damaged place in
+it costs what stands behind it.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 The same code trains a user's conductor and the demo conductor; `TrainingJob` holds what differs. A training that is
 stopped leaves a checkpoint and continues from it to the same result: exercises are drawn by their number, and TRL
 stores the optimizer and the state of its random numbers.
+
+Plans of the validation are greedy and use one fixed seed. TRL's own evaluation samples at
+temperature 1, and computes losses that nobody reads.
 """
 
 from __future__ import annotations

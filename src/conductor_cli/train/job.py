@@ -5,6 +5,8 @@ plans; they share the cache of answers, the bill and the budget. The first one w
 
 A task is a case as an exercise, with the workers on offer for it. It is drawn by its number, so a training that was
 killed continues with exactly the next one.
+
+Each process runs its own groups. Were the first one to ask for all, the others would wait.
 """
 
 from __future__ import annotations

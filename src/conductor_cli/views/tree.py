@@ -3,6 +3,10 @@
 `show` only keeps the trace, and `draw` draws it. While the run goes on, the whole tree is redrawn in place. It is never
 taller than the terminal, because a line that has left the screen cannot be erased. The finished tree is printed once:
 when the answer begins below it, or when the run ends.
+
+After a terminal was made narrower an old frame may stay in two cases: tmux reports the new width up
+to a quarter of a second late, and rows that left the screen by wrapping cannot be erased. To erase
+more on suspicion would take away what stood above the tree.
 """
 
 from __future__ import annotations

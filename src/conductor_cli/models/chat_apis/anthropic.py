@@ -2,6 +2,9 @@
 
 From platform.claude.com/docs (Messages, streaming, vision, PDF support, tool use, thinking, prompt caching, structured
 outputs), November 2026. API version 2023-06-01 is sent, because 2026-10-21 refuses `temperature` and `top_p`.
+
+Cache marks are sent only with tools: they cost 25 % of the input, and without tools nothing repeats
+a prompt.
 """
 
 from __future__ import annotations
