@@ -61,7 +61,7 @@ rehearsal: setup train-setup ## train all models that ship, from scratch; resume
 rewards: setup train-setup ## compare ways to train a small planner by rewards; resumes when called again (ARGS="--trial", "--pretrained")
 	@$(BIN)/python -m training.rewards $(ARGS)
 
-faults: setup ## try what can go wrong, 45 minutes (ARGS="kills --minutes 5": less); docs/reliability.md has the counts
+faults: setup ## try what can go wrong, 45 minutes (ARGS="kills --minutes 5": less); docs/research/reliability.md has the counts
 	@$(BIN)/python -m scripts.faults $(ARGS)
 
 scale: setup ## measure replicas and large batches, 10 minutes; needs PostgreSQL, PgBouncer and HAProxy (ARGS=--long: hours)

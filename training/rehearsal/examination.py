@@ -1,6 +1,6 @@
 """What a trained conductor reaches on held-out questions, with pools that are drawn for each of them. Needs no torch.
 
-Plans run through the ordinary `Conductor` and the very adapter that runs use. `docs/rehearsal.md` has what was measured
+Plans run through the ordinary `Conductor` and the very adapter that runs use. `docs/research/rehearsal.md` has what was measured
 of the conductor that ships, beside other ways to answer.
 """
 

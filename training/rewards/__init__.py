@@ -1,4 +1,4 @@
-"""What rewards teach that no rule imitates: a small world, a planner from nothing, four arms: `make rewards`.
+"""What rewards teach a small planner: a small world, a planner from nothing, four arms: `make rewards`.
 
 __main__   the stages: the supervised start and the arms of each training seed, and the table
 world      questions, workers with cards that may overstate, and what they answer; drawn from seeds

@@ -277,7 +277,7 @@ class Training:
         times = math.ceil(self.steps_left / self.request.recipe.checkpoint_every) + (not self._done())
         held_out = times * len(self._curriculum.validation) if self.steps_left else 0
         most = estimate_training(self._curriculum, self._pool, begin=self._done(), validations=held_out)
-        again = min(1.3, self.request.recipe.tries)  # until the rewards of a group differ: docs/rewards.md
+        again = min(1.3, self.request.recipe.tries)  # until the rewards of a group differ: docs/research/rewards.md
         money, seconds = self._expected_call()
         expected = money * USUAL_CALLS * most.runs * again
         if self.is_free:

@@ -1,4 +1,8 @@
-"""The settings of a training, and errors for the libraries that only training needs."""
+"""The settings of a training, and errors for the libraries that only training needs.
+
+The reward of a plan has no price: no training with one was measured, and `--max-cost` bounds what
+is spent.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +68,7 @@ class Recipe:
 
 
 DEFAULT_RECIPE: Final = Recipe()
-"""GRPO as in the study of docs/rewards.md; base model, length and reward are those of arXiv 2512.04388."""
+"""GRPO as in the study of docs/research/rewards.md; base model, length and reward are those of arXiv 2512.04388."""
 
 
 @contextmanager

@@ -1,4 +1,6 @@
-"""Sampled plans, run by the ordinary `Conductor` over real workers: what is trained is exactly what runs later.
+"""Sampled plans, run by the ordinary `Conductor` over real workers.
+
+The planner that runs later is quantized as a rule and writes under a grammar; the one that is sampled here is neither.
 
 Rewards are those of the published recipe (arXiv 2512.04388, section 3.2): 0 for a text that is not a valid plan, 0.5
 for a plan whose answer is wrong, 1 for a correct answer. Less is earned by a plan with steps that the answer does not

@@ -92,7 +92,7 @@ def test_the_shipped_questions_and_words_are_those_of_the_generator() -> None:
     shipped = lzma.decompress((PACKAGE / "held_out.jsonl.xz").read_bytes()).decode()
     assert shipped.startswith(write_cases(held_out_cases(1000)))
     assert (vocabulary(), subjects()) == (VOCABULARY, shipped_world().subjects)
-    # The sizes that docs/rehearsal.md names.
+    # The sizes that docs/research/rehearsal.md names.
     assert [len(table) for table in (CAPITALS, ELEMENTS, OPPOSITES, SPANISH, COLOURS)] == [89, 51, 79, 277, 81]
 
 
