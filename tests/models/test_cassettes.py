@@ -23,9 +23,6 @@ from tests.models.kit import ASK, calls, play, text, thinking, used
 from tests.servers import Script, SeenRequest, Wire, loopback
 
 CASSETTES: Final = Path(__file__).resolve().parents[1] / "cassettes"
-NATIVE_GEMINI: Final = "gemini-generate-content-"
-"""Cassettes of an API that no adapter speaks: Google is asked by its form of chat completions."""
-
 WEATHER: Final = Tool(
     name="get_weather",
     description="Says the weather.",
@@ -70,6 +67,12 @@ REPLIES: Final[dict[str, Reply]] = {
     # Google counts thinking in the total alone.
     "gemini-chat-text.sse": Reply(text=WARM, read=8, written=129, reasoning=120),
     "gemini-chat-tools.sse": tools(PARIS, LONDON, read=72, written=134, reasoning=100),
+    "gemini-generate-content-text.sse": Reply(
+        text=WARM, thinking=CITY, read=8, written=129, cached=4, reasoning=120
+    ),
+    "gemini-generate-content-tools.sse": tools(
+        PARIS, LONDON, read=72, written=134, reasoning=100
+    ),
     "llama-server-reasoning.sse": Reply(text=WARM, thinking=CITY, read=16, written=42),
     "llama-server-tools.sse": tools(PARIS, read=94, written=30),
     "mistral-context-full.sse": Reply(text="It is", read=131060, written=12, finish="length"),
@@ -138,6 +141,8 @@ def preset_of(name: str) -> Preset:
     preset = PRESETS[name.partition("-")[0]]
     if name.startswith("openai-chat-"):
         return replace(preset, api="chat-completions")
+    if name.startswith("gemini-chat-"):
+        return replace(preset, api="gemini-chat")
     return preset
 
 
@@ -202,8 +207,7 @@ def test_a_documented_failure_is_an_error_with_its_reason_and_the_providers_word
 def test_every_cassette_is_replayed() -> None:
     """A file without an expectation would prove nothing."""
     names = {path.name for path in CASSETTES.iterdir() if path.suffix in {".sse", ".json"}}
-    native = {name for name in names if name.startswith(NATIVE_GEMINI)}
-    assert names - native == set(REPLIES) | set(FAILURES)
+    assert names == set(REPLIES) | set(FAILURES)
 
 
 @pytest.mark.parametrize("path", sorted(CASSETTES.glob("*.[sj]*")), ids=lambda path: path.name)
